@@ -11,6 +11,7 @@ mod groups;
 pub(crate) mod hosts_view;
 mod progress;
 pub(crate) mod prompt;
+pub(crate) mod results;
 mod run_draw;
 mod run_screen;
 mod run_state;
@@ -23,6 +24,7 @@ mod tty;
 use std::sync::{Arc, OnceLock};
 
 use clap::ValueEnum;
+use results::Results;
 use serde::Serialize;
 pub(crate) use terminal::Terminal;
 
@@ -255,6 +257,24 @@ impl Ui {
             .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
         text.push('\n');
         self.terminal.json(&text)
+    }
+
+    /// Writes values to stdout as an indented JSON list, one after another.
+    pub(crate) fn json_list<T: Serialize>(&self, values: impl Iterator<Item = T>) -> Result<()> {
+        use serde::Serializer as _;
+        let mut out = self.stream();
+        let written = serde_json::Serializer::pretty(&mut out).collect_seq(values);
+        out.check(
+            written
+                .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error)),
+        )?;
+        out.add(b"\n")?;
+        out.end()
+    }
+
+    /// Returns a writer of a long result to stdout.
+    pub(crate) fn stream(&self) -> Results<'_> {
+        Results::new(&self.terminal)
     }
 
     /// Writes a result: `value` if results are JSON, otherwise the line `line`.

@@ -20,11 +20,13 @@ pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing
     }
 }
 
+/// Number of spaces between columns.
+const GAP: u16 = 3;
+
 /// Rows below a heading.
 pub(crate) struct Table {
     headings: Vec<String>,
     right: Vec<usize>,
-    gap: u16,
     rows: Vec<Vec<String>>,
 }
 
@@ -34,7 +36,6 @@ impl Table {
         Self {
             headings: headings.iter().map(|heading| (*heading).to_owned()).collect(),
             right: Vec::new(),
-            gap: 3,
             rows: Vec::new(),
         }
     }
@@ -42,12 +43,6 @@ impl Table {
     /// Right-aligns the column `index`.
     pub(crate) fn right(mut self, index: usize) -> Self {
         self.right.push(index);
-        self
-    }
-
-    /// Separates columns by one space, as in `ls -l`.
-    pub(crate) fn close(mut self) -> Self {
-        self.gap = 1;
         self
     }
 
@@ -71,7 +66,7 @@ impl Table {
             return Lines::default();
         }
         for (index, column) in grid.column_iter_mut().enumerate() {
-            column.set_padding((0, self.gap));
+            column.set_padding((0, GAP));
             if self.right.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
             }

@@ -133,7 +133,15 @@ pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
             None => None,
         },
     };
-    let document = sbom::document(context.store()?, &image, &options, context.ui.reporter())?;
+    let reporter = context.ui.reporter();
+    if args.output.as_deref().is_none_or(|path| path == Path::new("-")) && !args.attach {
+        // The document of an image with a million files is larger than they are.
+        let mut out = context.ui.stream();
+        let written = sbom::write(context.store()?, &image, &options, reporter, &mut out);
+        out.check(written)?;
+        return out.end();
+    }
+    let document = sbom::document(context.store()?, &image, &options, reporter)?;
     match args.output.as_deref() {
         Some(path) if path != Path::new("-") => {
             atomic::write(path, &document, 0o644, Durability::Atomic)?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::names::{image_and_path, nearest, printable};
 use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::{edge::Stdout, table::Table};
+use crate::ui::{edge::Stdout, results::Results, table::one_line};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
 use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
@@ -67,25 +67,25 @@ pub(crate) fn ls(args: &LsArgs, context: &Context) -> Result<()> {
             None => missing,
         }
     })?;
-    let lines = lines(args, &tree, path, found);
+    let lines = || lines(args, &tree, &path, found);
     if context.ui.is_json() {
-        let list: Vec<Value> = lines.iter().map(|line| object(line, &image)).collect();
-        return context.ui.json(&list);
+        return context.ui.json_list(lines().map(|line| object(&line, &image)));
     }
+    let mut out = context.ui.stream();
     if args.long {
-        return long(&lines, context);
-    }
-    let mut bytes = Vec::new();
-    for line in &lines {
-        // A pipe receives names unchanged; a terminal receives only printable characters.
-        if context.ui.stdout_is_terminal() {
-            bytes.extend_from_slice(printable(&line.name).as_bytes());
-        } else {
-            bytes.extend_from_slice(&line.name);
+        long(&lines, &mut out)?;
+    } else {
+        for line in lines() {
+            // A pipe receives names unchanged; a terminal receives only printable characters.
+            if context.ui.stdout_is_terminal() {
+                out.add(printable(&line.name).as_bytes())?;
+            } else {
+                out.add(&line.name)?;
+            }
+            out.add(b"\n")?;
         }
-        bytes.push(b'\n');
     }
-    context.ui.content(&bytes)
+    out.end()
 }
 
 fn is_symlink(tree: &Tree, path: &LayerPath) -> Result<bool> {
@@ -94,41 +94,63 @@ fn is_symlink(tree: &Tree, path: &LayerPath) -> Result<bool> {
     Ok(matches!(kind, Some(EntryKind::Symlink { .. })))
 }
 
-fn lines<'a>(args: &LsArgs, tree: &'a Tree, path: LayerPath, found: Found<'a>) -> Vec<Line<'a>> {
+fn lines<'a>(
+    args: &LsArgs,
+    tree: &'a Tree,
+    path: &'a LayerPath,
+    found: Found<'a>,
+) -> Box<dyn Iterator<Item = Line<'a>> + 'a> {
     let full = |path: &LayerPath| [b"/", path.as_bytes()].concat();
     if args.directory || !found.entry().is_directory() {
-        let name = full(&path);
-        return vec![Line { name, path, found }];
+        let name = full(path);
+        return Box::new(std::iter::once(Line { name, path: path.clone(), found }));
     }
     if args.recursive {
-        return tree
-            .walk(&path)
-            .filter(|(below, _)| *below != path)
-            .map(|(path, found)| Line { name: full(&path), path, found })
-            .collect();
+        let below = tree.walk(path).skip(1);
+        return Box::new(below.map(move |(path, found)| Line { name: full(&path), path, found }));
     }
-    tree.children(&path)
-        .map(|(name, found)| Line { name: name.to_vec(), path: path.join(name), found })
-        .collect()
+    let children = tree.children(path);
+    Box::new(children.map(move |(name, found)| Line {
+        name: name.to_vec(),
+        path: path.join(name),
+        found,
+    }))
 }
 
-fn long(lines: &[Line<'_>], context: &Context) -> Result<()> {
-    let mut table = Table::new(&["", "", "", "", ""]).right(1).right(2).close();
-    for line in lines {
-        let entry = line.found.entry();
-        let mut name = printable(&line.name);
-        if let EntryKind::Symlink { target } = &entry.kind {
-            name.push_str(&format!(" -> {}", printable(target)));
-        }
-        table.row(vec![
+/// Writes a table without holding it: a first pass finds the widths of its columns.
+fn long<'a>(
+    lines: &dyn Fn() -> Box<dyn Iterator<Item = Line<'a>> + 'a>,
+    out: &mut Results<'_>,
+) -> Result<()> {
+    let cells = |entry: &Entry| {
+        [
             mode(entry),
             format!("{}:{}", entry.uid, entry.gid),
             size(entry),
             rfc3339(entry.mtime.seconds).replace('T', " ").replace('Z', ""),
-            name,
-        ]);
+        ]
+    };
+    let mut widths = [0; 4];
+    for line in lines() {
+        for (width, cell) in widths.iter_mut().zip(cells(line.found.entry())) {
+            *width = cell.len().max(*width);
+        }
     }
-    context.ui.print(&table.render(false))
+    let [of_mode, of_owner, of_size, of_time] = widths;
+    for line in lines() {
+        let entry = line.found.entry();
+        let [mode, owner, size, time] = cells(entry);
+        let mut name = printable(&line.name);
+        if let EntryKind::Symlink { target } = &entry.kind {
+            name.push_str(&format!(" -> {}", printable(target)));
+        }
+        let name = one_line(&name);
+        let text =
+            format!("{mode:of_mode$} {owner:>of_owner$} {size:>of_size$} {time:of_time$} {name}");
+        out.add(text.trim_end().as_bytes())?;
+        out.add(b"\n")?;
+    }
+    Ok(())
 }
 
 /// Returns the size; devices have numbers instead.

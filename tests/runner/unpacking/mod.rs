@@ -2,6 +2,8 @@
 //! back ends and `export`, of umoci, buildah and containerd, compared entry by entry.
 
 mod cases;
+mod compressions;
+mod differential;
 mod image;
 mod random;
 pub(crate) mod readers;

@@ -278,7 +278,7 @@ impl LayerMaker<'_> {
         let (ingest, layer) = writer.finish()?;
         self.lease.hold_all([&layer.digest, &layer.diff_id])?;
         self.store.commit(ingest, &layer.digest)?;
-        self.store.put_toc(&layer.diff_id, &layer.toc)?;
+        self.store.put_toc(&layer.digest, &layer.diff_id, &layer.toc)?;
         let media_type = self.compression_of(kind).media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest.clone(), layer.size);
         descriptor.annotations.extend(layer.annotations.clone());

@@ -47,9 +47,9 @@ fn make(store: &Store, request: &Assemble) -> Result<()> {
     recipe.rewind().doing(doing)?;
     let registry = Path::new(&request.root).join("registry");
     let sources = Here { store, registry: Root::open(&registry).ok() };
-    let mut ingest = store.ingest()?;
+    let mut ingest = store.ingest_of(size)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
-    apply(&mut recipe, &sources, threads, &mut ingest)?;
+    apply(&mut recipe, request.recipe.size, &sources, threads, &mut ingest)?;
     store.commit(ingest, digest)
 }
 
@@ -78,6 +78,16 @@ impl Sources for Here<'_> {
         let file: File = registry.open_file(&data_of(&blob.digest)).map_err(|_| gone())?;
         let size = file.metadata().doing(|| format!("cannot examine {}", blob.digest))?.len();
         if size == blob.size { Ok(Box::new(file)) } else { Err(gone()) }
+    }
+
+    fn size(&self, blob: &SourceBlob) -> Result<u64> {
+        if let Some(size) = self.store.blob_size(&blob.digest)? {
+            return Ok(size);
+        }
+        let file = self.registry.as_ref().and_then(|it| it.open_file(&data_of(&blob.digest)).ok());
+        let Some(file) = file else { return Ok(0) };
+        let facts = file.metadata().doing(|| format!("cannot examine {}", blob.digest))?;
+        Ok(facts.len())
     }
 }
 

@@ -16,15 +16,20 @@ pub(super) const SIZE: &[u8] = b"size";
 pub(super) const UID: &[u8] = b"uid";
 pub(super) const GID: &[u8] = b"gid";
 pub(super) const MTIME: &[u8] = b"mtime";
+/// The encoding of names.
+pub(super) const CHARSET: &[u8] = b"hdrcharset";
 /// Prefix of extended attributes, introduced by star and used by all tools.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 /// GNU tar's prefix for everything about sparse files.
 pub(super) const SPARSE: &[u8] = b"GNU.sparse.";
 
+/// Maximum length of a record, in bytes: libarchive ignores longer ones and what follows them.
+const MAX_RECORD: usize = 999_999;
+
 /// Adds a name, and declares its encoding if it is not the UTF-8 that PAX expects.
 pub(super) fn insert_text(records: &mut Records, key: &[u8], text: Vec<u8>) {
     if std::str::from_utf8(&text).is_err() {
-        records.insert(b"hdrcharset".to_vec(), b"BINARY".to_vec());
+        records.insert(CHARSET.to_vec(), b"BINARY".to_vec());
     }
     records.insert(key.to_vec(), text);
 }
@@ -61,7 +66,7 @@ pub(super) fn parse(mut body: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
         let digits = body.iter().take_while(|b| b.is_ascii_digit()).count();
         let length = decimal(&body[..digits]).ok_or_else(malformed)?;
         let length = usize::try_from(length).map_err(|_| malformed())?;
-        if length > body.len() {
+        if length > body.len() || length > MAX_RECORD {
             return Err(malformed());
         }
         let (record, rest) = body.split_at(length);

@@ -88,30 +88,38 @@ pub(super) fn read_gnu(
 ) -> Result<Map> {
     let size = unsigned(header::get(block, Field::GNU_REAL_SIZE))?;
     let mut stretches = Vec::new();
-    add_gnu(header::get(block, Field::GNU_SPARSE), &mut stretches)?;
-    let mut more = header::get(block, Field::GNU_IS_EXTENDED) != [0];
+    let more = header::get(block, Field::GNU_IS_EXTENDED);
+    let mut more = add_gnu(header::get(block, Field::GNU_SPARSE), more, &mut stretches)?;
     while more {
         if stretches.len() > MAX_STRETCHES {
             return Err(malformed("is too long"));
         }
         let block = next_block()?;
         // 21 stretches of 24 bytes, then the flag.
-        add_gnu(&block[..504], &mut stretches)?;
-        more = block[504] != 0;
+        let (pairs, rest) = block.split_at(504);
+        more = add_gnu(pairs, &rest[..1], &mut stretches)?;
     }
     Map::new(stretches, size)
 }
 
-fn add_gnu(bytes: &[u8], stretches: &mut Vec<Stretch>) -> Result<()> {
-    for pair in bytes.chunks_exact(24) {
-        let (offset, length) = pair.split_at(12);
-        // An empty field ends the list early.
-        if offset[0] == 0 || length[0] == 0 {
-            break;
+/// Adds the stretches of one block, and returns whether another follows. An empty stretch ends the
+/// list; readers disagree about what comes after it.
+fn add_gnu(bytes: &[u8], more: &[u8], stretches: &mut Vec<Stretch>) -> Result<bool> {
+    let mut pairs = bytes.chunks_exact(24);
+    while let Some((offset, length)) = pairs.next().map(|pair| pair.split_at(12)) {
+        if offset[0] == 0 {
+            let rest = pairs.flatten().chain(offset).chain(length).chain(more);
+            return match rest.copied().all(|byte| byte == 0) {
+                true => Ok(false),
+                false => Err(malformed("goes on behind its end")),
+            };
+        }
+        if length[0] == 0 {
+            return Err(malformed("has a part without a length"));
         }
         stretches.push(Stretch { offset: unsigned(offset)?, length: unsigned(length)? });
     }
-    Ok(())
+    Ok(more != [0])
 }
 
 fn unsigned(field: &[u8]) -> Result<u64> {
@@ -122,8 +130,11 @@ fn unsigned(field: &[u8]) -> Result<u64> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaxSparse {
     /// The file's real name; the name in the header is made up for readers without sparse support.
-    pub(super) name: Option<Vec<u8>>,
-    version: (Option<u64>, Option<u64>),
+    name: Option<Vec<u8>>,
+    /// Whether major and minor version say 1.0.
+    version: (Option<bool>, Option<bool>),
+    size: Option<u64>,
+    /// The size's name in version 1.0.
     real_size: Option<u64>,
     /// Version 0.0: offsets and lengths, one per record.
     pairs: Vec<u64>,
@@ -136,24 +147,34 @@ impl PaxSparse {
     /// Adds the record `GNU.sparse.KEY`.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let number = || pax::decimal(value).ok_or_else(|| malformed("has a malformed number"));
-        match key {
-            b"name" => self.name = Some(value.to_vec()),
-            b"major" => self.version.0 = Some(number()?),
-            b"minor" => self.version.1 = Some(number()?),
-            b"size" | b"realsize" => self.real_size = Some(number()?),
-            b"numblocks" => self.count = Some(number()?),
-            b"offset" if self.pairs.len().is_multiple_of(2) => self.pairs.push(number()?),
-            b"numbytes" if !self.pairs.len().is_multiple_of(2) => self.pairs.push(number()?),
-            b"offset" | b"numbytes" => return Err(malformed("is out of order")),
-            b"map" if value.is_empty() => self.map = Some(Vec::new()),
+        let is_new = match key {
+            b"name" => self.name.replace(value.to_vec()).is_none() && !value.is_empty(),
+            b"major" => self.version.0.replace(value == b"1").is_none(),
+            b"minor" => self.version.1.replace(value == b"0").is_none(),
+            b"size" => self.size.replace(number()?).is_none(),
+            b"realsize" => self.real_size.replace(number()?).is_none(),
+            b"numblocks" => self.count.replace(number()?).is_none(),
+            b"offset" | b"numbytes" => {
+                self.pairs.push(number()?);
+                self.pairs.len().is_multiple_of(2) == (key == b"numbytes")
+            }
             b"map" => {
                 let numbers = value.split(|b| *b == b',').map(pax::decimal);
                 let numbers = numbers.collect::<Option<Vec<u64>>>();
-                self.map = Some(numbers.ok_or_else(|| malformed("is malformed"))?);
+                let numbers = numbers.ok_or_else(|| malformed("is malformed"))?;
+                self.map.replace(numbers).is_none()
             }
-            _ => {}
+            _ => false,
+        };
+        match is_new {
+            true => Ok(()),
+            false => Err(malformed("repeats a record, or has one that is unknown or out of order")),
         }
-        Ok(())
+    }
+
+    /// Returns the file's real name.
+    pub(super) fn name(&self) -> Option<&[u8]> {
+        self.name.as_deref()
     }
 
     /// Returns whether the records describe a sparse file.
@@ -162,16 +183,38 @@ impl PaxSparse {
     }
 
     /// Returns the map. Version 1.0 stores it at the start of the content, which is then read from
-    /// `content` block by block.
+    /// `content` block by block. Readers find the version by different records, so there must be
+    /// those that GNU tar writes in one version, and no others.
     pub(super) fn read_map(&self, content: &mut dyn Read) -> Result<Map> {
-        let size = self.real_size.ok_or_else(|| malformed("gives no size"))?;
-        let numbers = match self.version {
-            (Some(1), Some(0)) => read_numbers(content)?,
-            (None | Some(0), None | Some(0..=1)) => match &self.map {
-                Some(map) => map.clone(),
-                None => self.pairs.clone(),
-            },
-            _ => return Err(malformed("is of an unknown version")),
+        let (size, numbers, count) = match self {
+            Self {
+                name: Some(_),
+                version: (Some(true), Some(true)),
+                size: None,
+                real_size: Some(size),
+                pairs,
+                map: None,
+                count: None,
+            } if pairs.is_empty() => (size, read_numbers(content)?, None),
+            Self {
+                version: (None, None),
+                size: Some(size),
+                real_size: None,
+                pairs,
+                map: Some(map),
+                count: Some(count),
+                name: _,
+            } if pairs.is_empty() => (size, map.clone(), Some(*count)),
+            Self {
+                name: None,
+                version: (None, None),
+                size: Some(size),
+                real_size: None,
+                pairs,
+                map: None,
+                count: Some(count),
+            } => (size, pairs.clone(), Some(*count)),
+            _ => return Err(malformed("has records of no version, or of several")),
         };
         if !numbers.len().is_multiple_of(2) || numbers.len() / 2 > MAX_STRETCHES {
             return Err(malformed("is truncated or too long"));
@@ -180,10 +223,10 @@ impl PaxSparse {
             .chunks_exact(2)
             .map(|pair| Stretch { offset: pair[0], length: pair[1] })
             .collect();
-        if self.count.is_some_and(|count| count != stretches.len() as u64) {
+        if count.is_some_and(|count| count != stretches.len() as u64) {
             return Err(malformed("does not have as many entries as it says"));
         }
-        Map::new(stretches, size)
+        Map::new(stretches, *size)
     }
 }
 

@@ -34,6 +34,9 @@ impl Field {
     /// star stores times after a shorter prefix.
     pub(super) const STAR_PREFIX: Self = Self::new(345, 131);
     pub(super) const STAR_TRAILER: Self = Self::new(508, 4);
+    /// GNU: times in the prefix's place.
+    pub(super) const GNU_ATIME: Self = Self::new(345, 12);
+    pub(super) const GNU_CTIME: Self = Self::new(357, 12);
     /// GNU: four pieces of a sparse file, whether more follow, and its size including holes.
     pub(super) const GNU_SPARSE: Self = Self::new(386, 96);
     pub(super) const GNU_IS_EXTENDED: Self = Self::new(482, 1);
@@ -56,13 +59,6 @@ impl Field {
     }
 }
 
-/// GNU's types that [`tar::EntryType`] has no name for. A directory whose content is a list of names:
-pub(super) const GNU_DUMP_DIRECTORY: u8 = b'D';
-/// The continuation of a file that began on another tape.
-pub(super) const GNU_CONTINUED: u8 = b'M';
-/// The name of the tape.
-pub(super) const GNU_VOLUME: u8 = b'V';
-
 /// Returns the bytes of a field.
 pub(super) fn get(block: &[u8; BLOCK], field: Field) -> &[u8] {
     &block[field.range()]
@@ -81,7 +77,7 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
 /// Returns whether the checksum is correct, summed over unsigned bytes or, as some tools did,
 /// signed ones.
 pub(super) fn checksum_holds(block: &[u8; BLOCK]) -> bool {
-    let Ok(expected) = number(get(block, Field::CHECKSUM)) else {
+    let Ok(expected) = octal(get(block, Field::CHECKSUM)) else {
         return false;
     };
     let (mut unsigned, mut signed) = (0, 0);

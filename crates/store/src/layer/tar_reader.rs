@@ -1,10 +1,10 @@
 //! A strict, streaming tar reader: ustar, PAX, GNU long names and sparse files; names and contents
 //! remain bytes.
 //!
-//! Where tar readers are known to disagree about the position of the next header or the meaning of
-//! a name, this one either follows Go's archive/tar (which Docker, containerd, podman and skopeo
-//! use) or rejects the archive: an archive with two meanings is an attack. Must not depend on what
-//! callers do with the entries.
+//! An archive with two meanings is an attack: where Go's archive/tar (which Docker, containerd, podman
+//! and skopeo use), libarchive, GNU tar and Python's tarfile disagree about the position of the next
+//! header or the meaning of one, this reader refuses the archive. Must not depend on what callers do
+//! with the entries.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -18,7 +18,9 @@ use imgctl_base::error::{Context, Error, Kind, Result};
 
 mod announced;
 mod names;
+mod readings;
 mod stream;
+
 /// Returns whether a tar starts with `block`: a header with a valid checksum, or, of an empty tar,
 /// zeros.
 pub fn begins_tar(block: &[u8]) -> bool {
@@ -156,7 +158,10 @@ impl<R: BufRead> TarReader<R> {
                 }
                 None => {
                     self.ended = true;
-                    self.stream.drain()?;
+                    match self.names.kind() {
+                        Names::Layer => self.stream.finish()?,
+                        Names::Plain | Names::Archive => self.stream.drain()?,
+                    }
                     return Ok(None);
                 }
             }
@@ -211,15 +216,12 @@ impl<R: BufRead> TarReader<R> {
                     let body = self.read_body(&block)?;
                     announced.add_long(flag, &body)?;
                 }
-                _ if flag.as_byte() == header::GNU_VOLUME => {
-                    let size = self.stored_size(&block, &announced)?;
-                    self.skip_entry(size)?;
-                    announced = Announced::default();
+                _ => {
+                    let name = announced.name(&block)?;
+                    let shown = || format!("cannot read `{}`", String::from_utf8_lossy(&name));
+                    let entry = self.read_main(&block, flag, &announced, &name);
+                    return entry.context(shown).map(Some);
                 }
-                _ if flag.as_byte() == header::GNU_CONTINUED => {
-                    return Err(refuse("archives of several volumes are not supported"));
-                }
-                _ => return self.read_main(&block, flag, &announced).map(Some),
             }
         }
     }
@@ -260,25 +262,12 @@ impl<R: BufRead> TarReader<R> {
         Ok(body)
     }
 
-    fn skip_entry(&mut self, size: u64) -> Result<()> {
-        self.stream.skip(size)?;
-        self.stream.skip(tar_writer::padding(size) as u64)
-    }
-
     fn add_global(&mut self, body: &[u8]) -> Result<()> {
         for (key, value) in pax::parse(body)? {
-            // Some readers apply these to all following entries, others (Go's) do not.
-            let is_ambiguous = matches!(key, pax::PATH | pax::LINKPATH | pax::SIZE)
-                || key.starts_with(pax::SPARSE);
-            if is_ambiguous {
-                return Err(refuse(format!(
-                    "a global header sets `{}` for all entries",
-                    key.escape_ascii()
-                )));
-            }
+            readings::check_global(key)?;
             if value.is_empty() {
                 self.global.remove(key);
-            } else if matches!(key, pax::UID | pax::GID | pax::MTIME) {
+            } else if key == pax::MTIME {
                 self.global.insert(key.to_vec(), value.to_vec());
             }
         }
@@ -299,23 +288,22 @@ impl<R: BufRead> TarReader<R> {
         block: &[u8; BLOCK],
         flag: EntryType,
         announced: &Announced,
+        name: &[u8],
     ) -> Result<Entry> {
         self.entries += 1;
         if self.entries > self.limits.entries {
             return Err(refuse(format!("there are more than {} entries", self.limits.entries)));
         }
-        let name = announced.name(block);
-        let path = self.names.entry(&name)?;
+        readings::check_header(block)?;
+        let path = self.names.entry(name)?;
         let stored = self.stored_size(block, announced)?;
-        // In archives older than POSIX, a slash makes the directory.
-        let is_old_directory = block[Field::TYPE] == 0 && name.ends_with(b"/");
-        let is_dump = flag.as_byte() == header::GNU_DUMP_DIRECTORY;
+        let is_old_directory = readings::is_old_directory(block, name)?;
         let kind = match flag {
-            EntryType::Link => {
-                EntryKind::HardLink { target: self.names.hard_link_target(&announced.link(block))? }
-            }
+            EntryType::Link => EntryKind::HardLink {
+                target: self.names.hard_link_target(&announced.link(block)?)?,
+            },
             EntryType::Symlink => {
-                EntryKind::Symlink { target: self.names.symlink_target(announced.link(block))? }
+                EntryKind::Symlink { target: self.names.symlink_target(announced.link(block)?)? }
             }
             EntryType::Char => {
                 let (major, minor) = device(block)?;
@@ -327,9 +315,13 @@ impl<R: BufRead> TarReader<R> {
             }
             EntryType::Fifo => EntryKind::Fifo,
             EntryType::Directory => EntryKind::Directory,
-            _ if is_old_directory || is_dump => EntryKind::Directory,
+            _ if is_old_directory => EntryKind::Directory,
             _ => EntryKind::File { size: stored },
         };
+        let is_file = matches!(kind, EntryKind::File { .. });
+        if !is_file && (stored > 0 || unsigned(header::get(block, Field::SIZE), "size")? > 0) {
+            return Err(refuse("it has a size although it is not a file"));
+        }
         let mut entry = self.with_metadata(block, announced, path, kind)?;
         self.start_content(block, flag, announced, &mut entry, stored)?;
         if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
@@ -353,6 +345,9 @@ impl<R: BufRead> TarReader<R> {
             if !matches!(entry.kind, EntryKind::File { .. }) || flag.is_gnu_sparse() {
                 return Err(refuse("a PAX header marks as sparse what is not a regular file"));
             }
+            if announced.record(pax::SIZE).is_some() {
+                return Err(refuse("a PAX header gives a sparse file a second size"));
+            }
             let before = self.stream.position;
             let mut limited = (&mut self.stream).take(stored);
             let map = announced.sparse.read_map(&mut limited)?;
@@ -366,16 +361,6 @@ impl<R: BufRead> TarReader<R> {
             None
         };
         let is_file = matches!(entry.kind, EntryKind::File { .. });
-        let (stored, padding) = match flag {
-            // Only files have content; the size of other entries has no meaning.
-            _ if is_file => (stored, padding),
-            // A list of names follows, which is skipped.
-            _ if flag.as_byte() == header::GNU_DUMP_DIRECTORY => {
-                self.skip_entry(stored)?;
-                (0, 0)
-            }
-            _ => (0, 0),
-        };
         if let Some(map) = &map {
             if map.stored() != stored {
                 return Err(refuse("the map of a sparse file does not match its content"));

@@ -42,15 +42,21 @@ pub struct Toc {
 
 /// What can be stored as a table of contents.
 pub trait Table {
-    /// Passes the body of the binary format to `sink` in pieces: the restart points, the number of
-    /// entries, the entries.
+    /// Returns the positions where decompression can start, which belong to one compressed blob and
+    /// not to others of the same tar.
+    fn restarts(&self) -> &[RestartPoint];
+
+    /// Passes the number of entries and the entries to `sink` in pieces.
     fn encode(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes the compact binary format, which is versioned and checksummed.
-    fn write_to(&self, writer: &mut dyn Write) -> Result<()> {
+    /// Writes the compact binary format, which is versioned and checksummed, with these restart
+    /// points.
+    fn write_to(&self, restarts: &[RestartPoint], writer: &mut dyn Write) -> Result<()> {
         let doing = || "cannot write a table of contents".to_owned();
+        let mut head = Vec::new();
+        put_restarts(&mut head, restarts);
         // The length precedes the body: a first pass counts, so that memory never holds it twice.
-        let mut length = 0;
+        let mut length = head.len() as u64;
         self.encode(&mut |bytes| {
             length += bytes.len() as u64;
             Ok(())
@@ -62,6 +68,7 @@ pub trait Table {
             writer.write_all(bytes)
         };
         put(MAGIC).and_then(|()| put(&length.to_le_bytes())).doing(doing)?;
+        put(&head).doing(doing)?;
         self.encode(&mut put).doing(doing)?;
         writer.write_all(hasher.finalize().as_bytes()).doing(doing)?;
         writer.flush().doing(doing)
@@ -135,9 +142,12 @@ impl PackedToc {
 }
 
 impl Table for PackedToc {
+    fn restarts(&self) -> &[RestartPoint] {
+        &self.restarts
+    }
+
     fn encode(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut out = Vec::new();
-        put_restarts(&mut out, &self.restarts);
         put(&mut out, self.count);
         sink(&out)?;
         self.pieces.iter().try_for_each(|piece| sink(piece))
@@ -153,27 +163,128 @@ impl Toc {
 
     /// Reads the output of [`Table::write_to`]; fails on any damage (the table is then rebuilt).
     pub fn read_from(reader: &mut dyn Read) -> Result<Self> {
-        // The stored length is not trusted: memory grows only with the data that actually exists.
-        let mut file = Vec::new();
-        let doing = || "cannot read a table of contents".to_owned();
-        reader.take(MAX_FILE).read_to_end(&mut file).doing(doing)?;
-        let (signed, checksum) =
-            file.split_last_chunk::<CHECKSUM>().ok_or_else(|| damaged("is truncated"))?;
-        if blake3::hash(signed) != *checksum {
-            return Err(damaged("does not match its checksum"));
+        let mut window =
+            Window { reader, bytes: Vec::new(), at: 0, hasher: blake3::Hasher::new(), left: 0 };
+        if window.exactly(MAGIC.len())? != MAGIC {
+            return Err(damaged("is of another version"));
         }
-        let body = signed.strip_prefix(MAGIC).ok_or_else(|| damaged("is of another version"))?;
-        let (length, body) =
-            body.split_first_chunk::<8>().ok_or_else(|| damaged("is truncated"))?;
-        if u64::from_le_bytes(*length) != body.len() as u64 {
+        let length = window.exactly(8)?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if length > MAX_FILE {
             return Err(damaged("has a wrong length"));
         }
-        Self::decode(body).ok_or_else(|| damaged("is malformed"))
+        window.left = length;
+        let mut toc = Self::default();
+        let mut last = RestartPoint { compressed: 0, uncompressed: 0 };
+        for _ in 0..window.count()? {
+            last = window.take(|input| {
+                Some(RestartPoint {
+                    compressed: last.compressed.wrapping_add(input.number()?),
+                    uncompressed: last.uncompressed.wrapping_add(input.number()?),
+                })
+            })?;
+            toc.restarts.push(last);
+        }
+        let count = window.count()?;
+        // The number of entries is not trusted: each takes at least this many bytes.
+        let least = usize::try_from(window.rest()).unwrap_or(usize::MAX) / LEAST_ENTRY;
+        toc.entries.reserve_exact(usize::try_from(count).unwrap_or(usize::MAX).min(least));
+        let (mut path, mut before) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            before.clone_from(&path);
+            let listed = window.take(|input| {
+                path.clone_from(&before);
+                input.entry(&mut path)
+            })?;
+            toc.entries.push(listed);
+        }
+        window.end()?;
+        Ok(toc)
     }
 }
 
-/// Name and version of the format.
-const MAGIC: &[u8] = b"imgctl toc 2\n";
+/// Number of bytes of a file that are read at once.
+const WINDOW: usize = 256 << 10;
+/// Size of the smallest entry, in bytes.
+const LEAST_ENTRY: usize = 11;
+
+/// The part of a file that is being read: a file may be as large as memory.
+struct Window<'a> {
+    reader: &'a mut dyn Read,
+    bytes: Vec<u8>,
+    /// Number of bytes of the window that have been decoded.
+    at: usize,
+    hasher: blake3::Hasher,
+    /// Number of bytes of the body that have not been read into the window.
+    left: u64,
+}
+
+impl Window<'_> {
+    /// Reads the next `count` bytes, outside the body.
+    fn exactly(&mut self, count: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged("is truncated"),
+            _ => Error::io("cannot read a table of contents", error),
+        })?;
+        self.hasher.update(&bytes);
+        Ok(bytes)
+    }
+
+    /// Decodes the next thing, for which more of the body is read as long as it does not suffice.
+    fn take<T>(&mut self, mut decode: impl FnMut(&mut Input<'_>) -> Option<T>) -> Result<T> {
+        loop {
+            let mut input = Input(self.bytes.get(self.at..).unwrap_or_default());
+            if let Some(value) = decode(&mut input) {
+                self.at = self.bytes.len() - input.0.len();
+                return Ok(value);
+            }
+            if self.left == 0 {
+                return Err(damaged("is malformed"));
+            }
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            // What is longer than a window takes twice as many bytes each time.
+            let more = WINDOW.max(self.bytes.len()) as u64;
+            let more = usize::try_from(more.min(self.left)).unwrap_or(WINDOW);
+            let bytes = self.exactly(more)?;
+            self.bytes.extend_from_slice(&bytes);
+            self.left -= bytes.len() as u64;
+        }
+    }
+
+    /// Returns the number of bytes of the body that have not been decoded.
+    fn rest(&self) -> u64 {
+        self.left + (self.bytes.len() - self.at) as u64
+    }
+
+    /// Reads the number of things that follow; each takes at least one byte.
+    fn count(&mut self) -> Result<u64> {
+        let count = self.take(|input: &mut Input<'_>| leb128::take(&mut input.0))?;
+        if count > self.rest() {
+            return Err(damaged("is malformed"));
+        }
+        Ok(count)
+    }
+
+    /// Checks that nothing else follows but the checksum.
+    fn end(mut self) -> Result<()> {
+        if self.rest() > 0 {
+            return Err(damaged("is malformed"));
+        }
+        let expected = self.hasher.finalize();
+        let checksum = self.exactly(CHECKSUM)?;
+        let rest =
+            self.reader.read(&mut [0]).doing(|| "cannot read a table of contents".to_owned())?;
+        if *expected.as_bytes() != checksum[..] || rest > 0 {
+            return Err(damaged("does not match its checksum"));
+        }
+        Ok(())
+    }
+}
+
+/// Name and version of the format. Version 2 had restart points of an unknown blob, and entries of layers
+/// that other readers read differently.
+const MAGIC: &[u8] = b"imgctl toc 3\n";
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// Number of bytes that are written at once.
 const PIECE: usize = 64 << 10;
@@ -188,9 +299,12 @@ fn damaged(how: &str) -> Error {
 }
 
 impl Table for Toc {
+    fn restarts(&self) -> &[RestartPoint] {
+        &self.restarts
+    }
+
     fn encode(&self, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut out = Vec::with_capacity(2 * PIECE);
-        put_restarts(&mut out, &self.restarts);
         put(&mut out, self.entries.len() as u64);
         let mut path: &[u8] = b"";
         for listed in &self.entries {
@@ -203,27 +317,6 @@ impl Table for Toc {
             }
         }
         sink(&out)
-    }
-}
-
-impl Toc {
-    /// Decodes a body; `None` for anything that [`Table::encode`] cannot have written.
-    fn decode(body: &[u8]) -> Option<Self> {
-        let mut input = Input(body);
-        let mut toc = Self::default();
-        let mut last = RestartPoint { compressed: 0, uncompressed: 0 };
-        for _ in 0..input.count()? {
-            last = RestartPoint {
-                compressed: last.compressed.wrapping_add(input.number()?),
-                uncompressed: last.uncompressed.wrapping_add(input.number()?),
-            };
-            toc.restarts.push(last);
-        }
-        let mut path = Vec::new();
-        for _ in 0..input.count()? {
-            toc.entries.push(input.entry(&mut path)?);
-        }
-        input.0.is_empty().then_some(toc)
     }
 }
 

@@ -5,7 +5,7 @@
 //! directory, as in per-layer snapshots. Must not depend on where blobs are stored.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use std::sync::Arc;
 
 use crate::layer::whiteout::{self, Marker};
@@ -78,7 +78,24 @@ struct Node {
     /// The last layer with an entry (not only a marker) at this path or below it.
     used_by: u32,
     is_directory: bool,
-    children: BTreeMap<Box<[u8]>, u32>,
+    /// `None` without children: most nodes are files.
+    children: Option<Box<Children>>,
+}
+
+type Children = BTreeMap<Box<[u8]>, u32>;
+type Names<'a> = btree_map::Iter<'a, Box<[u8]>, u32>;
+
+impl Node {
+    fn children(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.children
+            .iter()
+            .flat_map(|children| children.iter())
+            .map(|(name, node)| (&**name, *node))
+    }
+
+    fn insert(&mut self, name: &[u8], child: u32) {
+        self.children.get_or_insert_default().insert(name.into(), child);
+    }
 }
 
 const ROOT: u32 = 0;
@@ -101,7 +118,7 @@ impl Tree {
                 inode: Inode { layer: IMPLIED, index: 0 },
                 used_by: IMPLIED,
                 is_directory: true,
-                children: BTreeMap::new(),
+                children: None,
             }],
         }
     }
@@ -142,7 +159,7 @@ impl Tree {
                 Marker::Whiteout(path) => self.remove(&path),
                 Marker::Opaque(directory) => {
                     if let Some(node) = self.find(&directory) {
-                        self.nodes[node as usize].children.clear();
+                        self.nodes[node as usize].children = None;
                     }
                     opaque.insert(directory);
                 }
@@ -178,8 +195,8 @@ impl Tree {
     pub fn children(&self, directory: &LayerPath) -> impl Iterator<Item = (&[u8], Found<'_>)> {
         self.find(directory)
             .into_iter()
-            .flat_map(|node| &self.nodes[node as usize].children)
-            .filter_map(|(name, child)| Some((&**name, self.found(*child)?)))
+            .flat_map(|node| self.nodes[node as usize].children())
+            .filter_map(|(name, child)| Some((name, self.found(child)?)))
     }
 
     /// Resolves every symlink in `path`, including the last component. Targets are interpreted
@@ -197,9 +214,8 @@ impl Tree {
     /// Iterates over everything at and below `start` with full paths, each directory before its
     /// content and names sorted bytewise; empty if `start` does not exist.
     pub fn walk(&self, start: &LayerPath) -> Walk<'_> {
-        let mut stack = Vec::new();
-        stack.extend(self.find(start).map(|node| (start.clone(), node)));
-        Walk { tree: self, stack }
+        let start = self.find(start).map(|node| (start.clone(), node));
+        Walk { tree: self, start, stack: Vec::new() }
     }
 
     fn found(&self, node: u32) -> Option<Found<'_>> {
@@ -221,15 +237,17 @@ impl Tree {
     }
 
     fn child(&self, node: u32, name: &[u8]) -> Option<u32> {
-        self.nodes[node as usize].children.get(name).copied()
+        self.nodes[node as usize].children.as_ref()?.get(name).copied()
     }
 
     fn remove(&mut self, path: &LayerPath) {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
-        if let Some(parent) = self.find(&parent) {
-            self.nodes[parent as usize].children.remove(name);
+        if let Some(parent) = self.find(&parent)
+            && let Some(children) = &mut self.nodes[parent as usize].children
+        {
+            children.remove(name);
         }
     }
 
@@ -268,7 +286,7 @@ impl Tree {
         if let Some(existing) = self.child(parent, name) {
             let node = &mut self.nodes[existing as usize];
             if !(node.is_directory && is_directory) {
-                node.children = BTreeMap::new();
+                node.children = None;
             }
             node.inode = inode;
             node.used_by = own.layer;
@@ -276,7 +294,7 @@ impl Tree {
             return Ok(());
         }
         let node = self.push_node(inode, own.layer, is_directory)?;
-        self.nodes[parent as usize].children.insert(name.into(), node);
+        self.nodes[parent as usize].insert(name, node);
         Ok(())
     }
 
@@ -319,7 +337,7 @@ impl Tree {
                 Some(child) if self.nodes[child as usize].is_directory => child,
                 _ => {
                     let child = self.new_implied_directory()?;
-                    self.nodes[node as usize].children.insert(name.into(), child);
+                    self.nodes[node as usize].insert(name, child);
                     child
                 }
             };
@@ -344,7 +362,7 @@ impl Tree {
     fn push_node(&mut self, inode: Inode, used_by: u32, is_directory: bool) -> Result<u32> {
         let number = u32::try_from(self.nodes.len())
             .map_err(|_| Error::bad_content("the image has more files than can be counted"))?;
-        self.nodes.push(Node { inode, used_by, is_directory, children: BTreeMap::new() });
+        self.nodes.push(Node { inode, used_by, is_directory, children: None });
         Ok(number)
     }
 
@@ -407,17 +425,36 @@ fn is_implied_by(opaque: &BTreeSet<LayerPath>, path: &LayerPath) -> bool {
 #[derive(Debug)]
 pub struct Walk<'a> {
     tree: &'a Tree,
-    stack: Vec<(LayerPath, u32)>,
+    /// Where it begins.
+    start: Option<(LayerPath, u32)>,
+    /// The open directories and what is left of each: a directory may have a million names.
+    stack: Vec<(LayerPath, Names<'a>)>,
+}
+
+impl Walk<'_> {
+    fn next_node(&mut self) -> Option<(LayerPath, u32)> {
+        if let Some(start) = self.start.take() {
+            return Some(start);
+        }
+        while let Some((directory, children)) = self.stack.last_mut() {
+            if let Some((name, child)) = children.next() {
+                return Some((directory.join(name), *child));
+            }
+            self.stack.pop();
+        }
+        None
+    }
 }
 
 impl<'a> Iterator for Walk<'a> {
     type Item = (LayerPath, Found<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (path, node) = self.stack.pop()?;
+        let (path, node) = self.next_node()?;
         let found = self.tree.found(node)?;
-        let children = &self.tree.nodes[node as usize].children;
-        self.stack.extend(children.iter().rev().map(|(name, child)| (path.join(name), *child)));
+        if let Some(children) = &self.tree.nodes[node as usize].children {
+            self.stack.push((path.clone(), children.iter()));
+        }
         Some((path, found))
     }
 }

@@ -150,6 +150,23 @@ impl Store {
         })
     }
 
+    /// Like [`Store::ingest`], for a blob of `size` bytes that is made out of what is here: fails at once if
+    /// the file system has no room for it.
+    pub fn ingest_of(&self, size: u64) -> Result<Ingest> {
+        let directory = self.path("ingest");
+        let facts =
+            rustix::fs::statvfs(&directory).path("examine the file system of", &directory)?;
+        let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+        if size > free {
+            return Err(Error::failed(format!(
+                "a blob of {size} bytes does not fit into {}, where {free} bytes are free",
+                self.layout().display()
+            ))
+            .hint("free space there (`imgctl prune`), or use another store (--root)"));
+        }
+        self.ingest()
+    }
+
     /// Publishes a finished ingest under `digest`, which the caller has computed over exactly the
     /// bytes written. Keeps an existing blob.
     pub fn commit(&self, ingest: Ingest, digest: &Digest) -> Result<()> {

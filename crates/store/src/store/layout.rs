@@ -19,12 +19,13 @@ const VERSION: u32 = 1;
 const OCI_LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}";
 const EMPTY_INDEX: &[u8] = b"{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[]}";
 /// All directories of a store, parents first.
-const DIRECTORIES: [&str; 11] = [
+const DIRECTORIES: [&str; 12] = [
     "blobs",
     "blobs/sha256",
     "ingest",
     "snapshots",
     "toc",
+    "restarts",
     "cache",
     "cache/steps",
     "mounts",
@@ -159,7 +160,7 @@ impl Store {
     fn distrust_unsynced(&self) {
         let since = std::fs::metadata(self.path(UNSYNCED)).and_then(|mark| mark.modified());
         tracing::warn!("the machine stopped after --no-sync commands; checking the store");
-        for class in ["snapshots", "toc"] {
+        for class in ["snapshots", "toc", "restarts"] {
             for entry in std::fs::read_dir(self.path(class)).into_iter().flatten().flatten() {
                 let _ = self.move_to_trash(&entry.path());
             }

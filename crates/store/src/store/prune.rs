@@ -22,8 +22,9 @@ use imgctl_base::progress::{Reporter, Unit};
 
 /// Age after which no process will still rename a temporary file.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60);
-/// Directories of objects that can be recreated from a layer, named by the hex of its diff ID.
-const DERIVED: [&str; 3] = ["snapshots", "toc", "tars"];
+/// Directories of objects that can be recreated from a layer, named by the hex of its diff ID, or of its
+/// blob and its diff ID.
+const DERIVED: [&str; 4] = ["snapshots", "toc", snapshots::RESTARTS, "tars"];
 
 /// What to collect besides unreachable objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -247,6 +248,7 @@ impl Store {
     /// process is gone.
     fn find_derived_garbage(&self, needed: &HashSet<Digest>, all: &mut Vec<Garbage>) -> Result<()> {
         let needed: HashSet<&str> = needed.iter().map(Digest::hex).collect();
+        let is_needed = |name: &str| name.split('-').all(|hex| needed.contains(hex));
         for class in DERIVED {
             for path in list(&self.path(class))? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -260,7 +262,7 @@ impl Store {
                 };
                 if dead || is_leftover(&path) && is_old(&path) {
                     all.push(garbage(Class::Leftover, path));
-                } else if !is_part && !is_leftover(&path) && !needed.contains(hex) {
+                } else if !is_part && !is_leftover(&path) && !is_needed(hex) {
                     all.push(garbage(Class::Unpacked, path));
                 }
             }

@@ -64,8 +64,8 @@ pub struct ScrubReport {
     pub problems: Vec<Problem>,
 }
 
-/// Layers by diff ID.
-type Layers = BTreeMap<Digest, Digest>;
+/// The blobs of layers by diff ID: one layer may be here in several compressions.
+type Layers = BTreeMap<Digest, BTreeSet<Digest>>;
 
 impl Store {
     /// Verifies the store. Finding problems is a result, not an error.
@@ -198,7 +198,9 @@ impl Store {
             let read = self.image_of(descriptor, manifest);
             if let Some(image) = collect_damage(read, problems)? {
                 let here = image.layers().filter(|(layer, _)| !remote.contains(&layer.digest));
-                layers.extend(here.map(|(layer, id)| (id.clone(), layer.digest.clone())));
+                for (layer, id) in here {
+                    layers.entry(id.clone()).or_default().insert(layer.digest.clone());
+                }
             }
         }
         Ok(())
@@ -210,9 +212,11 @@ impl Store {
         reporter: &dyn Reporter,
         report: &mut ScrubReport,
     ) -> Result<()> {
-        let total = Some(layers.len() as u64);
+        let blobs =
+            || layers.iter().flat_map(|(id, blobs)| blobs.iter().map(move |blob| (id, blob)));
+        let total = Some(blobs().count() as u64);
         let task = reporter.start("verifying layers", Unit::Items, total);
-        for (diff_id, blob) in layers {
+        for (diff_id, blob) in blobs() {
             match self.scan_layer(blob, diff_id) {
                 Ok(_) => {}
                 Err(error) if is_damage(&error) => report.problems.push(Problem {
@@ -239,7 +243,7 @@ impl Store {
                 continue;
             };
             tracing::debug!("rebuilding the table of contents of layer {diff_id}: {error}");
-            let blob = layers.get(&diff_id);
+            let blob = layers.get(&diff_id).and_then(BTreeSet::first);
             // Problems of the layer itself have already been reported.
             if blob.is_some_and(|blob| self.toc(blob, &diff_id).is_ok())
                 && self.stored_toc(&diff_id).is_ok()
@@ -251,7 +255,7 @@ impl Store {
                 removed => removed.path("remove", &path)?,
             }
         }
-        Ok(())
+        self.remove_torn_restarts()
     }
 
     fn scrub_snapshots(
@@ -270,14 +274,15 @@ impl Store {
                 continue;
             };
             report.snapshots += 1;
-            let table = match (self.stored_toc(&diff_id), layers.get(&diff_id)) {
-                (Ok(Some(table)), _) => Ok(table),
-                (_, Some(blob)) => self.scan_layer(blob, &diff_id),
-                (_, None) => {
-                    report.unchecked += 1;
-                    continue;
-                }
-            };
+            let table =
+                match (self.stored_toc(&diff_id), layers.get(&diff_id).and_then(BTreeSet::first)) {
+                    (Ok(Some(table)), _) => Ok(table),
+                    (_, Some(blob)) => self.scan_layer(blob, &diff_id),
+                    (_, None) => {
+                        report.unchecked += 1;
+                        continue;
+                    }
+                };
             let problems = match table {
                 Ok(table) => compare_snapshot(&path.join("fs"), table, options.deep)
                     .context(|| format!("cannot verify the snapshot of layer {diff_id}"))?,
@@ -324,7 +329,7 @@ impl Store {
 }
 
 /// Reports whether the file is already gone or in a read-only store, so that nothing can be done.
-fn is_out_of_reach(error: &io::Error) -> bool {
+pub(super) fn is_out_of_reach(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound

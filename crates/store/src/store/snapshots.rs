@@ -1,13 +1,17 @@
-//! Snapshots (one unpacked layer each, by diff ID) and their tables of contents.
+//! Snapshots (one unpacked layer each, by diff ID), their tables of contents, and the restart points of
+//! the blobs that they are compressed to.
 
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use crate::layer::toc::RestartPoint;
 use crate::layer::{Expected, Table, Toc, scan};
 use crate::store::Store;
+use crate::store::scrub::is_out_of_reach;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::remove_tree;
+use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::Digest;
 
@@ -15,6 +19,8 @@ use imgctl_base::image::Digest;
 pub(super) const PART: &str = ".part";
 /// Suffix of the lock of a snapshot that is being created.
 pub(super) const LOCK: &str = ".lock";
+/// Directory of restart points, one file for each pair of a blob and a diff ID.
+pub(super) const RESTARTS: &str = "restarts";
 
 impl Store {
     /// Returns the `fs` directory of a finished snapshot; it stays while this store value lives.
@@ -86,7 +92,12 @@ impl Store {
     /// Returns a layer's table of contents: the stored one, or a new one from streaming the blob
     /// (which also verifies the diff ID).
     pub fn toc(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
-        match self.stored_toc(diff_id) {
+        let stored = self.stored_toc(diff_id).and_then(|toc| {
+            let restarts =
+                toc.is_some().then(|| self.stored_restarts(blob, diff_id)).transpose()?;
+            Ok(toc.zip(restarts.flatten()).map(|(toc, restarts)| Toc { restarts, ..toc }))
+        });
+        match stored {
             Ok(Some(toc)) => return Ok(toc),
             Ok(None) => {}
             Err(error) => tracing::debug!("rebuilding the table of layer {diff_id}: {error}"),
@@ -101,39 +112,85 @@ impl Store {
         let toc = scan(file, expected, self.limits(), &mut |_, _, _| Ok(()))
             .context(|| format!("layer {blob} is damaged"))?
             .toc;
-        self.put_toc(diff_id, &toc)?;
+        self.put_toc(blob, diff_id, &toc)?;
         Ok(toc)
     }
 
     /// Whether a table is stored, sound or not.
-    pub(crate) fn has_toc(&self, diff_id: &Digest) -> bool {
-        self.toc_path(diff_id).exists()
+    pub(crate) fn has_toc(&self, blob: &Digest, diff_id: &Digest) -> bool {
+        let has_restarts = blob == diff_id || self.restarts_path(blob, diff_id).exists();
+        has_restarts && self.toc_path(diff_id).exists()
     }
 
-    /// Returns the stored table; `None` if there is none.
+    /// Returns the stored table, without restart points; `None` if there is none.
     pub(super) fn stored_toc(&self, diff_id: &Digest) -> Result<Option<Toc>> {
-        let path = self.toc_path(diff_id);
-        match File::open(&path) {
-            Ok(file) => Toc::read_from(&mut BufReader::new(file)).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(format!("cannot open {}", path.display()), error)),
-        }
+        read_table(&self.toc_path(diff_id))
     }
 
-    /// Stores a table of contents.
-    pub fn put_toc(&self, diff_id: &Digest, toc: &impl Table) -> Result<()> {
-        self.hold([diff_id])?;
+    /// Returns the restart points of one of the blobs that a layer is compressed to; `None` if it has
+    /// not been read.
+    fn stored_restarts(
+        &self,
+        blob: &Digest,
+        diff_id: &Digest,
+    ) -> Result<Option<Vec<RestartPoint>>> {
+        if blob == diff_id {
+            return Ok(Some(Vec::new()));
+        }
+        let table = read_table(&self.restarts_path(blob, diff_id))?;
+        Ok(table.map(|table| table.restarts))
+    }
+
+    /// Stores a table of contents, and its restart points for that blob alone: the same layer may be
+    /// here in several compressions.
+    pub fn put_toc(&self, blob: &Digest, diff_id: &Digest, toc: &impl Table) -> Result<()> {
+        self.hold([blob, diff_id])?;
+        if blob != diff_id {
+            let path = self.restarts_path(blob, diff_id);
+            self.put_table(&Toc::default(), toc.restarts(), &path)?;
+        }
+        self.put_table(toc, &[], &self.toc_path(diff_id))
+    }
+
+    fn put_table(&self, table: &impl Table, restarts: &[RestartPoint], path: &Path) -> Result<()> {
         let mut ingest = self.ingest()?;
         let mut writer = io::BufWriter::with_capacity(256 << 10, &mut ingest);
-        toc.write_to(&mut writer)?;
-        io::Write::flush(&mut writer).doing(|| format!("cannot write the table of {diff_id}"))?;
+        table.write_to(restarts, &mut writer)?;
+        io::Write::flush(&mut writer).path("write", path)?;
         drop(writer);
         // Not synced: the table has a checksum and can be recreated.
-        self.publish_unsynced(ingest, &self.toc_path(diff_id))
+        self.publish_unsynced(ingest, path)
     }
 
     pub(super) fn toc_path(&self, diff_id: &Digest) -> PathBuf {
         self.path("toc").join(diff_id.hex())
+    }
+
+    /// The name says which blob and which tar belong together.
+    fn restarts_path(&self, blob: &Digest, diff_id: &Digest) -> PathBuf {
+        self.path(RESTARTS).join(format!("{}-{}", blob.hex(), diff_id.hex()))
+    }
+
+    /// Removes torn restart points: they are read again with their blob.
+    pub(super) fn remove_torn_restarts(&self) -> Result<()> {
+        for path in list(&self.path(RESTARTS))? {
+            if let Err(error) = read_table(&path) {
+                tracing::debug!("removing restart points: {error}");
+                match std::fs::remove_file(&path) {
+                    Err(error) if is_out_of_reach(&error) => {}
+                    removed => removed.path("remove", &path)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_table(path: &Path) -> Result<Option<Toc>> {
+    match File::open(path) {
+        Ok(file) => Toc::read_from(&mut BufReader::new(file)).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(format!("cannot open {}", path.display()), error)),
     }
 }
 

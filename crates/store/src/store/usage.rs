@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::store::images::is_document;
 use crate::store::prune::{PruneOptions, size_of};
-use crate::store::{Named, Store};
+use crate::store::{Named, Store, snapshots};
 use imgctl_base::error::Result;
 use imgctl_base::fs::directory::list;
 use imgctl_base::image::{Descriptor, Digest, Document, LayerKind};
@@ -101,6 +101,7 @@ impl Store {
             (6, "unpacked layers", "snapshots"),
             (7, "decompressed layers", "tars"),
             (8, "tables of contents", "toc"),
+            (8, "tables of contents", snapshots::RESTARTS),
             (9, "build cache records", "cache/steps"),
             (11, "mounts", "mounts"),
             (12, "unfinished", "ingest"),

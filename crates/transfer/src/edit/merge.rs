@@ -202,7 +202,7 @@ impl<'a> Stack<'a> {
             let (ingest, layer) =
                 merged_layer(self.store, image, &select, sink, compression, self.reporter)?;
             self.store.commit(ingest, &layer.digest)?;
-            self.store.put_toc(&layer.diff_id, &layer.toc)?;
+            self.store.put_toc(&layer.digest, &layer.diff_id, &layer.toc)?;
             let media = compression.media_type(false)?;
             let mut descriptor = Descriptor::new(media, layer.digest, layer.size);
             let annotation = (LAYER_KIND.to_owned(), kind.as_str().to_owned());

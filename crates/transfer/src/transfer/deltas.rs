@@ -64,8 +64,8 @@ impl Deltas {
     }
 }
 
-/// Rebuilds a blob in the store. Nothing is visible unless its digest matches. Adds it to `imported`
-/// if it is new.
+/// Rebuilds a blob in the store from `recipe`, of which no more is read than its size says. Nothing is
+/// visible unless the blob's digest matches. Adds it to `imported` if it is new.
 pub(super) fn rebuild(
     store: &Store,
     delta: &Delta,
@@ -88,9 +88,9 @@ pub(super) fn rebuild(
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut ingest = store.ingest()?;
+    let mut ingest = store.ingest_of(delta.size)?;
     let bases = Bases { store, delta };
-    let applied = delta::apply(recipe, &bases, threads, &mut ingest)
+    let applied = delta::apply(recipe, delta.recipe.size, &bases, threads, &mut ingest)
         .context(|| format!("cannot rebuild blob {} from its delta", delta.digest))?;
     if applied.digest != delta.digest || applied.size != delta.size {
         return Err(Error::bad_content(format!(
@@ -117,5 +117,9 @@ impl Sources for Bases<'_> {
             )));
         }
         Ok(Box::new(self.store.open_blob(&blob.digest)?))
+    }
+
+    fn size(&self, blob: &SourceBlob) -> Result<u64> {
+        Ok(self.store.blob_size(&blob.digest)?.unwrap_or(0))
     }
 }

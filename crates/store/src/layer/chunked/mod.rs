@@ -20,6 +20,7 @@ mod write;
 pub use parts::parts;
 pub(in crate::layer) use plain::{LARGE_FILE, RunWriter};
 pub use read::{FOOTER, Position, Table, runs_of};
+pub(in crate::layer) use read::{MOST_PLAIN, is_plain_list};
 pub use runs::{Index, Part, Runs};
 pub(in crate::layer) use write::{list, list_runs};
 

@@ -13,7 +13,9 @@ use imgctl_base::error::{Error, Result};
 /// Size from which a file's content is a run of its own, in bytes.
 pub(in crate::layer) const LARGE_FILE: u64 = 16 << 10;
 /// Size of the footer, in bytes.
-const FOOTER: u64 = 64;
+pub(super) const FOOTER: usize = 64;
+/// Maximum size of all records, in bytes, as of other lists.
+pub(super) const MOST: u64 = 64 << 20;
 /// Size of a record: the length of the run as a little-endian number, and its hash.
 const RECORD: usize = 8 + 32;
 pub(super) const MAGIC: [u8; 8] = *b"imgctlRL";
@@ -63,16 +65,16 @@ impl RunWriter {
         self.records.extend_from_slice(hash);
     }
 
-    /// Returns what follows a tar of `size` bytes; nothing after a small one.
+    /// Returns what follows a tar of `size` bytes; nothing after a small one, or if the list is too long.
     pub(in crate::layer) fn finish(mut self, size: u64) -> Vec<u8> {
-        if size < SMALLEST_BLOB {
+        self.cut();
+        if size < SMALLEST_BLOB || self.records.len() as u64 > MOST {
             return Vec::new();
         }
-        self.cut();
         let mut list = self.records;
         let checksum = *blake3::hash(&list).as_bytes();
         let length = list.len() as u64;
-        list.resize(list.len() + tar_writer::padding(length + FOOTER), 0);
+        list.resize(list.len() + tar_writer::padding(length + FOOTER as u64), 0);
         list.extend_from_slice(&size.to_le_bytes());
         list.extend_from_slice(&length.to_le_bytes());
         list.extend_from_slice(&checksum);

@@ -16,6 +16,7 @@ use crate::layer::chunked::{
     CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, SKIPPABLE,
     TABLE_TYPE, plain,
 };
+use crate::layer::tar_header::BLOCK;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
@@ -150,6 +151,24 @@ pub fn runs_of(blob: &File) -> Result<Option<Runs>> {
     let mut list = vec![0; usize::try_from(position.compressed).unwrap_or_default()];
     blob.read_exact_at(&mut list, position.offset).doing(doing)?;
     position.runs(&list).map(Some)
+}
+
+/// Maximum size of what follows the end of a layer without compression, in bytes: its list, padding
+/// and footer.
+pub(in crate::layer) const MOST_PLAIN: u64 = plain::MOST + 1024;
+
+/// Returns whether `rest`, which follows the end of an archive of `end` bytes, is a list and nothing
+/// else.
+pub(in crate::layer) fn is_plain_list(rest: &[u8], end: u64) -> bool {
+    let position = Position::of_footer(rest, end.saturating_add(rest.len() as u64));
+    let Some(position) = position.filter(|it| it.plain.is_some() && it.offset == end) else {
+        return false;
+    };
+    let length = usize::try_from(position.compressed).unwrap_or(usize::MAX);
+    let Some((list, tail)) = rest.split_at_checked(length) else { return false };
+    let padding = tail.len().checked_sub(plain::FOOTER).filter(|padding| *padding < BLOCK);
+    padding.is_some_and(|padding| tail[..padding].iter().all(|byte| *byte == 0))
+        && position.runs(list).is_ok()
 }
 
 struct Counted<R> {

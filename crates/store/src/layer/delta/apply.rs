@@ -1,8 +1,9 @@
 //! Carries out recipes: one group after another, whose content several threads compress.
 //!
-//! A recipe may come from anywhere: what it makes read, hold and compress is bounded by the size of
-//! the blob that it promises, whose digest decides in the end.
+//! A recipe may come from anywhere: the size that it promises is bounded by its own and its bases' sizes,
+//! what it makes read, hold and compress by what it has yielded. The digest decides in the end.
 
+use std::collections::BTreeSet;
 use std::io::{Read, SeekFrom, Write};
 use std::thread::{self, Scope};
 
@@ -32,21 +33,30 @@ pub struct Applied {
 const MOST_THREADS: usize = 8;
 /// Number of bytes copied at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
-/// What references may amount to, as a multiple of what the recipe yields.
+/// What references may amount to, as a multiple of what the recipe yields, and what it may yield, as a
+/// multiple of the recipe and the bases.
 const MOST_TIMES: u64 = 64;
-/// References that are accepted in any case, in bytes.
-const FREE_REFERENCES: u64 = 4 << 30;
+/// What a recipe may yield or refer to in any case, in bytes.
+const FREE: u64 = 64 << 20;
+/// The work of compressing, as a multiple of the compressed bytes and of the recipe with the bases: content
+/// in bytes times the cost of the level.
+const MOST_WORK: u64 = 1024;
+/// Work that is accepted in any case: seconds of one core at any level.
+const FREE_WORK: u64 = 8 << 30;
 
-/// Writes the blob that `recipe` yields to `out`. Fails if its digest or size is another one than the
-/// recipe says; the caller must not make anything visible before.
+/// Writes the blob that `recipe`, of `length` bytes, yields to `out`. Fails if its digest or size is
+/// another one than the recipe says; the caller must not make anything visible before.
 pub fn apply(
     recipe: &mut dyn Read,
+    length: u64,
     sources: &dyn Sources,
     threads: usize,
     out: &mut dyn Write,
 ) -> Result<Applied> {
+    let recipe = &mut recipe.take(length);
     let header = read_header(recipe)?;
     check_codec(&header)?;
+    let given = check_size(&header, length, sources)?;
     let threads = threads.clamp(1, MOST_THREADS);
     let mut encoders = Vec::new();
     if header.level != 0 {
@@ -61,8 +71,10 @@ pub fn apply(
         size: 0,
         most: header.size,
         copied: 0,
+        encoded: 0,
     };
-    let (mut content, mut references) = (0_u64, 0_u64);
+    let (mut content, mut references, mut work) = (0_u64, 0_u64, 0_u64);
+    let cost = cost(&header);
     while let Some(group) = Group::read(recipe, header.sources.len())? {
         let emitted = group.instructions.iter().map(|instruction| match instruction {
             Instruction::Emit { length, .. } => *length,
@@ -71,9 +83,16 @@ pub fn apply(
         content = emitted.fold(content, u64::saturating_add);
         check_ratio(content, header.size, Limits::default())?;
         references = references.saturating_add(group.reference_length());
-        let most = header.size.saturating_add(content).saturating_mul(MOST_TIMES);
-        if references > most.saturating_add(FREE_REFERENCES) {
+        let most = result.size.saturating_add(content).saturating_mul(MOST_TIMES);
+        if references > most.saturating_add(16 * FREE) {
             return Err(damaged("it refers to far more than it yields"));
+        }
+        // What this group will yield is not known yet: it must be in what is free.
+        work = work.saturating_add(group.encoded_length().saturating_mul(cost));
+        let most = result.encoded.min(given).saturating_mul(MOST_WORK);
+        if work > most.saturating_add(FREE_WORK) {
+            return Err(damaged("it takes far more time than it yields bytes")
+                .hint("carry the whole blob instead (without --delta)"));
         }
         let mut at = Bases { header: &header, sources, opened: &mut opened };
         run(&group, &mut at, &mut encoders, &mut result)?;
@@ -88,6 +107,39 @@ pub fn apply(
         .hint("a blob of the base is damaged (run `imgctl scrub`), or the delta is"));
     }
     Ok(Applied { digest, size, copied })
+}
+
+/// Fails if the blob would be far larger than what it is made of. Returns the size of that: the recipe and
+/// its bases, as they are here.
+fn check_size(header: &Header, length: u64, sources: &dyn Sources) -> Result<u64> {
+    let mut given = length;
+    let mut seen = BTreeSet::new();
+    for blob in header.sources.iter().filter(|blob| seen.insert(&blob.digest)) {
+        // What the recipe says of a base is not known to be true.
+        given = given.saturating_add(blob.size.min(sources.size(blob)?));
+    }
+    if header.size > given.saturating_mul(MOST_TIMES).saturating_add(FREE) {
+        return Err(damaged(&format!(
+            "it promises {} bytes out of {given}, more than {MOST_TIMES} times as many",
+            header.size
+        ))
+        .hint("carry the whole blob instead (without --delta)"));
+    }
+    Ok(given)
+}
+
+/// Returns how much longer a byte takes at the level than at the fastest, roughly.
+fn cost(header: &Header) -> u64 {
+    match (header.deflate == 0, header.level) {
+        (true, ..=4) => 1,
+        (true, 5..=9) => 4,
+        (true, 10..=14) => 10,
+        (true, 15..=17) => 25,
+        (true, 18..) => 100,
+        (false, ..=3) => 2,
+        (false, 4..=6) => 4,
+        (false, 7..) => 10,
+    }
 }
 
 /// Fails if content would be compressed to other bytes here.
@@ -171,6 +223,8 @@ struct Writer<'a> {
     size: u64,
     most: u64,
     copied: u64,
+    /// Number of bytes that were compressed here.
+    encoded: u64,
 }
 
 impl Writer<'_> {
@@ -255,6 +309,7 @@ fn run(
                 Next::Here(bytes) => out.write(bytes)?,
                 Next::Pending(result) => {
                     let bytes = result.recv().map_err(|_| Error::failed("a thread has died"))??;
+                    out.encoded += bytes.len() as u64;
                     out.write(&bytes)?;
                 }
             }

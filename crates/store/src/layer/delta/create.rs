@@ -119,7 +119,7 @@ pub fn create_from(
     created.size = out.metadata().doing(doing)?.len();
     // The digest at its end says whether every byte is right.
     let mut recipe = io::BufReader::new(FileAt::new(out.try_clone().doing(doing)?, 0));
-    apply(&mut recipe, &Here(bases), options.threads, &mut io::sink())?;
+    apply(&mut recipe, created.size, &Here(bases), options.threads, &mut io::sink())?;
     Ok(created)
 }
 
@@ -472,5 +472,12 @@ impl Sources for Here<'_> {
         let base = base.ok_or_else(|| Error::not_found(format!("{} is missing", blob.digest)))?;
         let file = base.blob.try_clone().doing(|| "cannot read a base".to_owned())?;
         Ok(Box::new(FileAt::new(file, 0)))
+    }
+
+    fn size(&self, blob: &SourceBlob) -> Result<u64> {
+        let base = self.0.iter().find(|base| base.digest == blob.digest);
+        let Some(base) = base else { return Ok(0) };
+        let facts = base.blob.metadata().doing(|| "cannot examine a base".to_owned())?;
+        Ok(facts.len())
     }
 }

@@ -182,6 +182,17 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Returns the number of bytes that are compressed.
+    pub(super) fn encoded_length(&self) -> u64 {
+        let encoded = self.instructions.iter().map(|instruction| match instruction {
+            Instruction::Emit { encoding, length, .. } if *encoding != Encoding::Verbatim => {
+                *length
+            }
+            _ => 0,
+        });
+        encoded.fold(0, u64::saturating_add)
+    }
+
     pub(super) fn reference_length(&self) -> u64 {
         self.references.iter().map(|reference| reference.content).sum()
     }

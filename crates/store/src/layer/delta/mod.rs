@@ -72,4 +72,7 @@ impl<T: Read + Seek + Send> Source for T {}
 pub trait Sources {
     /// Opens a blob. Its content need not be verified: the digest of the result is.
     fn open(&self, blob: &SourceBlob) -> Result<Box<dyn Source>>;
+
+    /// Returns the size of a blob here, in bytes; 0 if it is missing.
+    fn size(&self, blob: &SourceBlob) -> Result<u64>;
 }

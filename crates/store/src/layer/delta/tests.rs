@@ -107,6 +107,11 @@ impl Sources for There {
             None => Err(Error::not_found(format!("blob {} is missing", blob.digest))),
         }
     }
+
+    fn size(&self, blob: &SourceBlob) -> Result<u64> {
+        let found = self.blobs.iter().find(|(digest, _)| *digest == blob.digest);
+        Ok(found.map_or(0, |(_, bytes)| bytes.len() as u64))
+    }
 }
 
 fn make(new: &Made, bases: &[Base], level: i32) -> (Vec<u8>, Created) {
@@ -122,7 +127,8 @@ fn make(new: &Made, bases: &[Base], level: i32) -> (Vec<u8>, Created) {
 
 fn applied(mut recipe: &[u8], there: &There) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    apply(&mut recipe, there, 2, &mut out)?;
+    let length = recipe.len() as u64;
+    apply(&mut recipe, length, there, 2, &mut out)?;
     Ok(out)
 }
 
@@ -447,6 +453,70 @@ fn hostile_recipes_are_refused() {
     let recipe = recipe_of(&[bomb], b"hello", 3, &[&zeros]);
     let error = applied(&recipe, &There::with(&[&zeros])).unwrap_err();
     assert_eq!(error.kind(), Kind::BadContent, "{error}");
+}
+
+/// What a recipe promises is bounded by what it is made of, whatever it says of that, and nothing is read or
+/// written before.
+#[test]
+fn promises_are_bounded_by_recipe_and_bases() {
+    let base = Made::new(&version(), ZSTD);
+    let recipe = |size: u64, sources: Vec<SourceBlob>| {
+        let mut header = Header::new(Digest::of(b"never"), size);
+        header.sources = sources;
+        let copy = |_| Instruction::Copy { source: 0, start: 0, length: base.layer.size };
+        let instructions = (0..200_000).map(copy).collect();
+        let patch = zstd::bulk::compress(b"", 1).unwrap();
+        let mut recipe = Vec::new();
+        header.write(&mut recipe).unwrap();
+        Group { instructions, patch, ..Group::default() }.write(&mut recipe).unwrap();
+        Group::write_end(&mut recipe).unwrap();
+        recipe
+    };
+    let source = |size| SourceBlob { digest: base.layer.digest.clone(), size };
+    let missing = SourceBlob { digest: Digest::of(b"missing"), size: 1 << 60 };
+    for (name, size, sources) in [
+        ("a base again and again", 600 << 30, vec![source(base.layer.size)]),
+        ("just above", (65 << 20) + 64 * base.layer.size, vec![source(base.layer.size)]),
+        ("a base that says it is large", 1 << 50, vec![source(1 << 60)]),
+        ("a base that is named often", 1 << 30, vec![source(base.layer.size); 10_000]),
+        ("a base that is not here", 1 << 50, vec![source(base.layer.size), missing]),
+        ("nothing", 1 << 30, Vec::new()),
+    ] {
+        let there = There::with(&[&base]);
+        let error = applied(&recipe(size, sources), &there).unwrap_err();
+        assert!(error.to_string().contains("it promises"), "{name}: {error}");
+        assert!(there.opened.lock().unwrap().is_empty(), "{name}");
+    }
+}
+
+/// Time is bounded by what is yielded: the same content costs a hundred times more at the highest level.
+#[test]
+fn work_is_bounded_by_what_it_yields() {
+    let zeros = Made::new(&[file("zeros", vec![0; 4 << 20])], Compression::None);
+    let there = There::with(&[&zeros]);
+    let frame = Instruction::Emit {
+        encoding: Encoding::Frame,
+        origin: Origin::Reference(0),
+        length: 4 << 20,
+    };
+    let whole =
+        Reference { source: 0, form: Form::Plain, start: 512, length: 4 << 20, content: 4 << 20 };
+    let group = |frames| Group {
+        references: vec![whole.clone()],
+        instructions: vec![frame.clone(); frames],
+        patch: zstd::bulk::compress(b"", 1).unwrap(),
+        ..Group::default()
+    };
+    // Each frame of zeros is some hundred bytes.
+    for (level, groups) in [
+        (22, vec![group(21)]),
+        (22, vec![group(1); 21]),
+        (17, vec![group(82)]),
+    ] {
+        let recipe = recipe_of(&groups, &vec![0; 1 << 20], level, &[&zeros]);
+        let error = applied(&recipe, &there).unwrap_err();
+        assert!(error.to_string().contains("more time"), "{level}: {error}");
+    }
 }
 
 #[test]

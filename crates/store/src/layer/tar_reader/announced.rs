@@ -3,6 +3,7 @@
 
 use tar::EntryType;
 
+use super::readings;
 use super::stream::refuse;
 use crate::layer::pax::{self, Records};
 use crate::layer::sparse::PaxSparse;
@@ -33,7 +34,19 @@ impl Announced {
                 self.sparse.add(key, value)?;
                 continue;
             }
-            records.insert(key.to_vec(), value.to_vec());
+            readings::check_record(key, value)?;
+            if records.insert(key.to_vec(), value.to_vec()).is_some() {
+                return Err(refuse(format!(
+                    "the PAX record `{}` appears twice",
+                    key.escape_ascii()
+                )));
+            }
+        }
+        // Python's tarfile searches the whole header for them, also inside other records.
+        let looks_sparse =
+            |value: &Vec<u8>| value.windows(pax::SPARSE.len()).any(|part| part == pax::SPARSE);
+        if self.sparse.is_sparse() && records.values().any(looks_sparse) {
+            return Err(refuse("a PAX record has the name of another inside"));
         }
         self.pax = Some(records);
         Ok(())
@@ -48,52 +61,52 @@ impl Announced {
             EntryType::GNULongName => &mut self.long_name,
             _ => &mut self.long_link,
         };
+        if text.is_empty() {
+            return Err(refuse("a GNU long name is empty"));
+        }
         match place.replace(text.to_vec()) {
             None => Ok(()),
             Some(_) => Err(refuse("two GNU long names are given for one entry")),
         }
     }
 
-    /// Returns a record of this entry's own PAX header; an empty value counts as missing.
+    /// Returns a record of this entry's own PAX header.
     pub(super) fn record(&self, key: &[u8]) -> Option<&[u8]> {
-        let value = self.pax.as_ref()?.get(key)?;
-        (!value.is_empty()).then_some(value)
+        self.pax.as_ref()?.get(key).map(Vec::as_slice)
     }
 
-    pub(super) fn name(&self, block: &[u8; BLOCK]) -> Vec<u8> {
-        if let Some(name) = &self.sparse.name {
-            return name.clone();
-        }
-        if let Some(name) = self.record(pax::PATH) {
-            return name.to_vec();
-        }
-        if let Some(name) = &self.long_name {
-            return name.clone();
+    /// Returns the entry's name, which only one of the headers may give besides the entry's own.
+    pub(super) fn name(&self, block: &[u8; BLOCK]) -> Result<Vec<u8>> {
+        let given = [self.long_name.as_deref(), self.record(pax::PATH), self.sparse.name()];
+        if let Some(name) = only(given, "name")? {
+            return Ok(name.to_vec());
         }
         let name = header::text(block, Field::NAME);
-        let prefix = prefix(block);
+        let prefix = readings::prefix(block);
         if prefix.is_empty() {
-            return name.to_vec();
+            return Ok(name.to_vec());
         }
-        [prefix, b"/", name].concat()
+        Ok([prefix, b"/", name].concat())
     }
 
-    pub(super) fn link(&self, block: &[u8; BLOCK]) -> Vec<u8> {
-        let linkpath = self.record(pax::LINKPATH);
-        match linkpath.or(self.long_link.as_deref()) {
-            Some(link) => link.to_vec(),
-            None => header::text(block, Field::LINK).to_vec(),
-        }
+    /// Returns the target of a link.
+    pub(super) fn link(&self, block: &[u8; BLOCK]) -> Result<Vec<u8>> {
+        let given = [self.long_link.as_deref(), self.record(pax::LINKPATH), None];
+        let link = only(given, "link")?.unwrap_or_else(|| header::text(block, Field::LINK));
+        Ok(link.to_vec())
     }
 }
 
-/// Returns the first half of a long name, if the format has one.
-fn prefix(block: &[u8; BLOCK]) -> &[u8] {
-    if !header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
-        return b"";
+/// Returns the only name given; readers prefer different ones.
+fn only<'a>(given: [Option<&'a [u8]>; 3], what: &str) -> Result<Option<&'a [u8]>> {
+    let mut given = given.into_iter().flatten();
+    let first = given.next();
+    match (first, given.next()) {
+        (Some(one), Some(other)) => Err(refuse(format!(
+            "its headers give it two {what}s, `{}` and `{}`",
+            String::from_utf8_lossy(one),
+            String::from_utf8_lossy(other)
+        ))),
+        _ => Ok(first),
     }
-    if header::get(block, Field::STAR_TRAILER) == b"tar\0" {
-        return header::text(block, Field::STAR_PREFIX);
-    }
-    header::text(block, Field::PREFIX)
 }

@@ -3,7 +3,8 @@
 
 use std::io::{self, BufRead, Read};
 
-use crate::layer::tar_header::BLOCK;
+use crate::layer::chunked;
+use crate::layer::tar_header::{self as header, BLOCK};
 use imgctl_base::error::{Error, IoContext, Result};
 
 /// The archive and the current position in it.
@@ -69,6 +70,46 @@ impl<R: BufRead> Stream<R> {
     /// Reads the data after the end of the archive.
     pub(super) fn drain(&mut self) -> Result<()> {
         self.pass(u64::MAX).map(drop)
+    }
+
+    /// Reads the data after the end of a layer's archive: zeros, or the list of a layer without
+    /// compression. Anything else would be another archive to readers that ignore zeros.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        let end = self.position;
+        let behind = || {
+            let more = "bytes that are not zero follow the end of the archive";
+            refuse(more).hint("some readers take them for more entries: write the archive again")
+        };
+        let mut rest = Vec::new();
+        loop {
+            let position = self.position;
+            let here = self.fill_buf().doing(|| "cannot read the archive".to_owned())?;
+            let count = here.len();
+            if count == 0 {
+                break;
+            }
+            if !rest.is_empty() || here.iter().any(|byte| *byte != 0) {
+                // A list begins with the length of a run: no more zeros than a number has.
+                let zeros = usize::try_from(position - end).unwrap_or(usize::MAX);
+                if rest.is_empty() && zeros > size_of::<u64>() {
+                    return Err(behind());
+                }
+                if rest.is_empty() {
+                    rest.resize(zeros, 0);
+                }
+                rest.extend_from_slice(here);
+                if rest.len() as u64 > chunked::MOST_PLAIN {
+                    return Err(behind());
+                }
+            }
+            self.consume(count);
+        }
+        let has_header = || rest.as_chunks::<BLOCK>().0.iter().any(header::checksum_holds);
+        if rest.is_empty() || (chunked::is_plain_list(&rest, end) && !has_header()) {
+            Ok(())
+        } else {
+            Err(behind())
+        }
     }
 
     /// Skips at most `count` bytes, and returns how many there were.

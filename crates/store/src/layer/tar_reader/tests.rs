@@ -128,7 +128,6 @@ fn what_is_well_formed_is_read() {
         ("nothing at all", Vec::new(), ""),
         ("no end", file("a", "x"), "a=x"),
         ("half an end", [file("a", "x"), vec![0; 512]].concat(), "a=x"),
-        ("trailing junk", [archive(&[file("a", "x")]), b"junk".to_vec()].concat(), "a=x"),
         ("leading slash and dots", archive(&[file("/./a//b", "")]), "a/b="),
         (
             "PAX size over ustar size 0",
@@ -152,7 +151,6 @@ fn what_is_well_formed_is_read() {
             ]),
             "p>t c=",
         ),
-        ("empty PAX values stand for none", archive(&[pax(&[("path", "")]), file("a", "")]), "a="),
         (
             "unknown PAX records",
             archive(&[pax(&[("comment", "x"), ("LIBARCHIVE.x", "y")]), file("a", "")]),
@@ -170,18 +168,6 @@ fn what_is_well_formed_is_read() {
             "long@target c=",
         ),
         (
-            "PAX wins over GNU, whatever the order",
-            archive(&[
-                pax(&[("path", "p")]),
-                special(b'L', "l\0"),
-                file("a", "1"),
-                special(b'L', "l\0"),
-                pax(&[("path", "p")]),
-                file("a", "2"),
-            ]),
-            "p=1 p=2",
-        ),
-        (
             "PAX size is not the long name's",
             archive(&[
                 pax(&[("size", "1")]),
@@ -196,26 +182,20 @@ fn what_is_well_formed_is_read() {
             "a=",
         ),
         (
-            "sizes of what has no content mean nothing",
-            archive(&[
-                Raw::new(b'5', "d", 7).block(),
-                Raw::new(b'1', "h", 7).with(Field::LINK, b"/d/x").block(),
-                file("a", ""),
-            ]),
-            "d/ h@d/x a=",
-        ),
-        (
             "before POSIX",
             archive(&[
                 Raw::new(0, "d/", 0).with(Field::MAGIC, &[0; 8]).block(),
-                Raw::new(0, "f", 1).with(Field::MAGIC, &[0; 8]).with(Field::PREFIX, b"x").and("y"),
+                Raw::new(0, "f", 1).with(Field::MAGIC, &[0; 8]).and("y"),
             ]),
             "d/ f=y",
         ),
         (
-            "GNU has no prefix",
-            archive(&[gnu(Raw::new(b'0', "a", 0)).with(Field::PREFIX, b"x").block()]),
-            "a=",
+            "times in GNU's header of a sparse file",
+            archive(&[gnu(Raw::new(b'S', "a", 0))
+                .with(Field::PREFIX, b"00000000001\0")
+                .with(Field::GNU_REAL_SIZE, b"00000000002\0")
+                .block()]),
+            "a=\\x00\\x00",
         ),
         (
             "prefix",
@@ -237,20 +217,6 @@ fn what_is_well_formed_is_read() {
                 .with(Field::SIZE, b"\x80\0\0\0\0\0\0\0\0\0\0\x01")
                 .and("x")]),
             "a=x",
-        ),
-        (
-            "unknown types are files",
-            archive(&[Raw::new(b'7', "a", 1).and("x"), Raw::new(b'Z', "b", 1).and("y")]),
-            "a=x b=y",
-        ),
-        (
-            "volume names and dump directories",
-            archive(&[
-                Raw::new(b'V', "tape", 0).block(),
-                Raw::new(b'D', "d", 3).and("Yx\0"),
-                file("a", ""),
-            ]),
-            "d/ a=",
         ),
         ("full-length name", archive(&[file(&"n".repeat(100), "")]), &full_name),
         ("the root", archive(&[Raw::new(b'5', "./", 0).block()]), "/"),
@@ -275,19 +241,16 @@ fn metadata_of_every_spelling() {
         .with(Field::MODE, b"0104755\0")
         .with(Field::GID, b"\x80\0\0\0\0\x01\0\0");
     tar.extend_from_slice(&raw.block());
-    let raw = Raw::new(b'3', "b", 0)
-        .with(Field::MTIME, &[0xff; 12])
-        .with(Field::MAJOR, b"10\0")
-        .with(Field::MINOR, b"7");
+    let raw = Raw::new(b'3', "b", 0).with(Field::MAJOR, b"10\0").with(Field::MINOR, b"7");
     tar.extend_from_slice(&raw.block());
-    let entries = read(&archive(&[special(b'g', records(&[("gid", "5")])), tar])).unwrap();
+    let entries = read(&archive(&[special(b'g', records(&[("mtime", "5")])), tar])).unwrap();
     let [(a, _), (b, _)] = &entries[..] else { panic!("{entries:?}") };
-    assert_eq!((a.mode, a.uid, a.gid), (0o4755, 70_000, 5));
+    assert_eq!((a.mode, a.uid, a.gid), (0o4755, 70_000, 65_536));
     assert_eq!((a.mtime.seconds, a.mtime.nanoseconds), (-2, 500_000_000));
     assert_eq!(a.xattrs[&b"user.a"[..]], b"b=c\n");
     assert_eq!(a.xattrs[&b"user.e"[..]], b"");
     assert_eq!(b.kind, EntryKind::CharDevice { major: 8, minor: 7 });
-    assert_eq!((b.mtime.seconds, b.uid, b.gid), (-1, 0, 5));
+    assert_eq!((b.mtime.seconds, b.uid, b.gid), (5, 0, 0));
     assert!(b.xattrs.is_empty());
 }
 
@@ -369,7 +332,7 @@ fn names_are_taken_as_they_unpack() {
     let tar = archive(&[
         link("lib", "/usr/lib"),
         file("lib/x", "content"),
-        file("", "skipped"),
+        link("", "skipped"),
         link("./", "etc"),
         file("a/../b", ""),
         hard("y", "lib/../lib/x"),
@@ -394,9 +357,13 @@ fn names_are_taken_as_they_unpack() {
 
 #[test]
 fn the_rest_of_the_stream_is_read() {
-    let tar = [archive(&[file("a", "x")]), vec![7; 100_000]].concat();
-    let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default(), Names::Layer);
-    while reader.next_entry().unwrap().is_some() {}
-    assert!(reader.next_entry().unwrap().is_none());
-    assert_eq!(reader.into_inner().into_inner().position(), tar.len() as u64);
+    let (zeros, junk) = (vec![0; 100_000], vec![7; 100_000]);
+    let cases = [(Names::Layer, zeros), (Names::Archive, junk.clone()), (Names::Plain, junk)];
+    for (names, rest) in cases {
+        let tar = [archive(&[file("a", "x")]), rest].concat();
+        let mut reader = TarReader::new(io::Cursor::new(&tar), Limits::default(), names);
+        while reader.next_entry().unwrap().is_some() {}
+        assert!(reader.next_entry().unwrap().is_none());
+        assert_eq!(reader.into_inner().into_inner().position(), tar.len() as u64);
+    }
 }

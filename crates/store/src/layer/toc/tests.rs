@@ -31,7 +31,7 @@ fn sample() -> Toc {
 
 fn stored(toc: &Toc) -> Vec<u8> {
     let mut file = Vec::new();
-    toc.write_to(&mut file).unwrap();
+    toc.write_to(&toc.restarts, &mut file).unwrap();
     file
 }
 
@@ -62,7 +62,7 @@ fn a_packed_table_is_stored_as_the_same_bytes() {
     assert_eq!(packed.len(), toc.entries.len() as u64);
     assert_eq!(packed.unpack().unwrap(), toc);
     let mut file = Vec::new();
-    packed.write_to(&mut file).unwrap();
+    packed.write_to(&packed.restarts, &mut file).unwrap();
     assert!(file == stored(&toc));
 }
 

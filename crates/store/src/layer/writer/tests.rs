@@ -391,7 +391,7 @@ proptest! {
         prop_assert_eq!(&layer.diff_id, &Digest::of(&tar));
         prop_assert!(read_all(&tar) == files);
         let mut stored = Vec::new();
-        layer.toc.write_to(&mut stored).unwrap();
+        layer.toc.write_to(&layer.toc.restarts, &mut stored).unwrap();
         prop_assert_eq!(Toc::read_from(&mut &stored[..]).unwrap(), layer.toc.unpack().unwrap());
     }
 }

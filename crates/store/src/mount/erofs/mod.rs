@@ -173,11 +173,14 @@ fn decompress_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()>
     let mut ingest = store.ingest()?;
     let expected = Expected { digest: None, size: None, diff_id: Some(&layer.diff_id) };
     let blob = store.open_blob(&layer.blob.digest)?;
-    let wanted = !store.has_toc(&layer.diff_id);
+    let wanted = !store.has_toc(&layer.blob.digest, &layer.diff_id);
     let scanned = scan_into(blob, expected, store.limits(), &mut ingest, wanted)?;
     task.advance(layer.blob.size);
     store.commit(ingest, &layer.diff_id)?;
-    if wanted { store.put_toc(&layer.diff_id, &scanned.toc) } else { Ok(()) }
+    match wanted {
+        true => store.put_toc(&layer.blob.digest, &layer.diff_id, &scanned.toc),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

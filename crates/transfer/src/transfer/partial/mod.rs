@@ -36,6 +36,8 @@ const TAIL: u64 = 32 << 10;
 const MOST_HELD: u64 = 64 << 20;
 /// The same for all blobs together.
 const MOST_HELD_TOGETHER: u64 = 128 << 20;
+/// How often the same bytes on this machine may be used for one blob, on average.
+const MOST_REPEATS: u64 = 64;
 /// At least one byte in this many must be here already.
 const WORTH: u64 = 2;
 
@@ -153,6 +155,11 @@ impl<'a> Partial<'a> {
         );
         if !is_worth(missing, blob.size) {
             return Ok(None);
+        }
+        // A short list could fill the disk with the same bytes again and again.
+        let (reused, different) = pieces.reused();
+        if reused > different.saturating_mul(MOST_REPEATS) {
+            return Err(Error::bad_content("the list repeats what is here too often"));
         }
         self.held.fetch_add(pieces.held(), Ordering::Relaxed);
         Ok(Some(pieces))

@@ -1,6 +1,6 @@
 //! The pieces of a blob in their order, and a reader of them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -75,6 +75,20 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
+    /// Returns how many bytes come from files on this machine, and how many of them are different ones.
+    pub(super) fn reused(&self) -> (u64, u64) {
+        let mut places = HashMap::new();
+        let mut all: u64 = 0;
+        for piece in &self.pieces {
+            if let Piece::Local { length, file, start } = piece {
+                all = all.saturating_add(*length);
+                let longest: &mut u64 = places.entry((Arc::as_ptr(file), *start)).or_default();
+                *longest = (*longest).max(*length);
+            }
+        }
+        (all, places.into_values().fold(0, u64::saturating_add))
+    }
+
     /// Takes the parts of a blob, which cover it up to its list, and the end from there on.
     pub(super) fn new(parts: impl IntoIterator<Item = Piece>, tail: Tail) -> Result<Self> {
         let mut pieces = Vec::new();

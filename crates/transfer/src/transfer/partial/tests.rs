@@ -368,6 +368,10 @@ fn reading_can_begin_anywhere_and_short_gaps_are_fetched_along() {
     for offset in [1, 10, 15, 30_029, 30_030, 50_000, 70_034, 70_035, 70_134, 70_135] {
         assert!(read(offset) == whole[offset as usize..], "{offset}");
     }
+    assert_eq!(pieces.reused(), (40_010, 40_010));
+    let again = (0..1000).map(|_| local(50, 7)).chain([local(20, 0)]);
+    let again = Pieces::new(again, Tail { start: 50_020, bytes: Arc::new([]) }).unwrap();
+    assert_eq!(again.reused(), (50_020, 70));
     // A list that ends too early.
     assert!(Pieces::new(parts(), Tail { start: 80_000, bytes: Arc::new([]) }).is_err());
 }

@@ -2,11 +2,13 @@
 //! then read and hashed directly from the layers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Read as _, Write};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
-use aws_lc_rs::digest::{self, Context as Sum, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use aws_lc_rs::digest::{Context as Sum, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 use crate::transfer::workers;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
@@ -32,9 +34,6 @@ pub(super) struct File {
     pub(super) sha1: String,
     pub(super) sha256: String,
 }
-
-/// A file to read: its layer and its entry there.
-type Wanted<'t> = (usize, &'t TocEntry);
 
 impl<'a> Contents<'a> {
     pub(crate) fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
@@ -92,65 +91,65 @@ impl<'a> Contents<'a> {
         Ok(contents)
     }
 
-    /// Hashes every regular file; sorted by path.
-    pub(super) fn hashed(&self, reporter: &dyn Reporter) -> Result<Vec<File>> {
-        let mut names = Vec::new();
-        // Keyed by inode, so that hard links are read once. Each layer is read in one pass, in
-        // offset order.
-        let mut inodes: BTreeMap<u64, Wanted<'_>> = BTreeMap::new();
-        for (path, found) in self.tree.walk(&LayerPath::root()) {
-            if let (Some(layer), EntryKind::File { .. }) = (found.layer, &found.entry().kind) {
-                inodes.insert(found.inode.number(), (layer, found.entry));
-                names.push((path, found.inode.number()));
-            }
+    /// Hashes every regular file. The sums go to a scratch file: an image may have millions of files.
+    pub(super) fn hashed(&self, reporter: &dyn Reporter) -> Result<Hashed<'_>> {
+        let mut wanted: BTreeMap<usize, Vec<(u64, &TocEntry)>> = BTreeMap::new();
+        for (layer, place, _, entry) in self.places() {
+            wanted.entry(layer).or_default().push((place, entry));
         }
-        let total = inodes.values().map(|(_, entry)| entry.entry.size()).sum();
+        for files in wanted.values_mut() {
+            // Hard links are read once. Each layer is read in one pass, in offset order.
+            files.sort_unstable_by_key(|(place, entry)| (entry.offset, *place));
+            files.dedup_by_key(|(place, _)| *place);
+        }
+        let total = wanted.values().flatten().map(|(_, entry)| entry.entry.size()).sum();
         let task = reporter.start("hashing files", Unit::Bytes, Some(total));
-        let layers: BTreeSet<usize> = inodes.values().map(|(layer, _)| *layer).collect();
-        let sums: Mutex<BTreeMap<u64, (String, String)>> = Mutex::default();
+        let sums = self.store.scratch_file()?;
+        let layers: BTreeSet<usize> = wanted.keys().copied().collect();
         workers::for_each(layers, JOBS, &AtomicBool::new(false), |layer| {
-            let mut wanted: Vec<(u64, &TocEntry)> = inodes
-                .iter()
-                .filter(|(_, (of, _))| *of == layer)
-                .map(|(number, (_, entry))| (*number, *entry))
-                .collect();
-            wanted.sort_by_key(|(_, entry)| entry.offset);
-            let found = self.sums(layer, &wanted, &|bytes| task.advance(bytes))?;
-            workers::lock(&sums).extend(found);
-            Ok(())
+            let files = wanted.get(&layer).map(Vec::as_slice).unwrap_or_default();
+            self.sums(layer, files, &sums, &|bytes| task.advance(bytes))
         })?;
         task.done("hashed files");
-        let sums = workers::lock(&sums);
-        names
-            .into_iter()
-            .map(|(path, inode)| {
-                let (sha1, sha256) = sums
-                    .get(&inode)
-                    .cloned()
-                    .ok_or_else(|| Error::failed(format!("{path} was not hashed")))?;
-                Ok(File { path, sha1, sha256 })
-            })
-            .collect()
+        Ok(Hashed { contents: self, sums })
+    }
+
+    /// Returns layer, place among the files of all layers, path and entry of every regular file; sorted
+    /// by path.
+    fn places(&self) -> impl Iterator<Item = (usize, u64, LayerPath, &TocEntry)> {
+        let mut before = vec![0_u64];
+        before.extend(self.tocs.iter().scan(0, |sum, toc| {
+            *sum += toc.entries.len() as u64;
+            Some(*sum)
+        }));
+        self.tree.walk(&LayerPath::root()).filter_map(move |(path, found)| {
+            let (Some(layer), EntryKind::File { .. }) = (found.layer, &found.entry().kind) else {
+                return None;
+            };
+            let place = before.get(layer)? + (found.inode.number() & u64::from(u32::MAX));
+            Some((layer, place, path, found.entry))
+        })
     }
 
     fn sums(
         &self,
         layer: usize,
         wanted: &[(u64, &TocEntry)],
+        sums: &fs::File,
         progress: &dyn Fn(u64),
-    ) -> Result<Vec<(u64, (String, String))>> {
+    ) -> Result<()> {
         let mut reader = self.reader(layer)?;
-        wanted
-            .iter()
-            .map(|(number, entry)| {
-                let mut sums =
-                    Sums { sha1: Sum::new(&SHA1_FOR_LEGACY_USE_ONLY), sha256: Sum::new(&SHA256) };
-                io::copy(&mut reader.open(entry)?, &mut sums)
-                    .doing(|| format!("cannot read {}", entry.entry.path))?;
-                progress(entry.entry.size());
-                Ok((*number, (hex(sums.sha1), hex(sums.sha256))))
-            })
-            .collect()
+        for (place, entry) in wanted {
+            let mut both =
+                Sums { sha1: Sum::new(&SHA1_FOR_LEGACY_USE_ONLY), sha256: Sum::new(&SHA256) };
+            io::copy(&mut reader.open(entry)?, &mut both)
+                .doing(|| format!("cannot read {}", entry.entry.path))?;
+            progress(entry.entry.size());
+            let mut record = both.sha1.finish().as_ref().to_vec();
+            record.extend_from_slice(both.sha256.finish().as_ref());
+            sums.write_all_at(&record, place * RECORD as u64).doing(scratch)?;
+        }
+        Ok(())
     }
 
     fn reader(&self, layer: usize) -> Result<ContentReader> {
@@ -159,6 +158,53 @@ impl<'a> Contents<'a> {
         let toc = self.tocs.get(layer).ok_or_else(missing)?;
         ContentReader::new(self.store.open_blob(&descriptor.digest)?, Arc::clone(toc))
             .context(|| format!("cannot read layer {}", descriptor.digest))
+    }
+}
+
+/// Size of a file's sums, in bytes.
+const RECORD: usize = SHA1 + 32;
+const SHA1: usize = 20;
+
+fn scratch() -> String {
+    "cannot use a scratch file".to_owned()
+}
+
+/// All regular files with their sums.
+pub(super) struct Hashed<'a> {
+    contents: &'a Contents<'a>,
+    sums: fs::File,
+}
+
+impl Hashed<'_> {
+    /// Returns the paths, sorted.
+    pub(super) fn paths(&self) -> impl Iterator<Item = LayerPath> {
+        self.contents.places().map(|(_, _, path, _)| path)
+    }
+
+    /// Returns the files, sorted by path.
+    pub(super) fn files(&self) -> impl Iterator<Item = Result<File>> {
+        self.contents.places().map(|(_, place, path, _)| {
+            let record = self.record(place)?;
+            let (sha1, sha256) = record.split_at(SHA1);
+            Ok(File { path, sha1: hex_of(sha1), sha256: hex_of(sha256) })
+        })
+    }
+
+    /// Returns the SHA-1 of all files, in order.
+    pub(super) fn sha1s(&self) -> Result<Vec<[u8; SHA1]>> {
+        let sum = |(_, place, _, _)| {
+            let record = self.record(place)?;
+            Ok(*record.first_chunk().unwrap_or(&[0; SHA1]))
+        };
+        let mut sums = self.contents.places().map(sum).collect::<Result<Vec<_>>>()?;
+        sums.sort_unstable();
+        Ok(sums)
+    }
+
+    fn record(&self, place: u64) -> Result<[u8; RECORD]> {
+        let mut record = [0; RECORD];
+        self.sums.read_exact_at(&mut record, place * RECORD as u64).doing(scratch)?;
+        Ok(record)
     }
 }
 
@@ -179,16 +225,14 @@ impl Write for Sums {
     }
 }
 
-fn hex(sum: Sum) -> String {
-    hex_of(sum.finish().as_ref())
-}
-
 /// Encodes bytes as lower-case hex digits.
 pub(super) fn hex_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SHA-1 of `bytes` in hex; used only where SPDX requires it.
-pub(super) fn sha1_of(bytes: &[u8]) -> String {
-    hex_of(digest::digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes).as_ref())
+/// SHA-1 in hex of texts, one after another; used only where SPDX requires it.
+pub(super) fn sha1_of(texts: impl IntoIterator<Item = String>) -> String {
+    let mut sum = Sum::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    texts.into_iter().for_each(|text| sum.update(text.as_bytes()));
+    hex_of(sum.finish().as_ref())
 }

@@ -8,6 +8,8 @@ pub(crate) mod embedded;
 pub(crate) mod packages;
 mod spdx;
 
+use std::io::Write;
+
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
@@ -15,7 +17,7 @@ use imgctl_base::progress::Reporter;
 use imgctl_store::layer::LayerPath;
 use imgctl_store::store::{Image, Store};
 
-use contents::{Contents, File};
+use contents::{Contents, File, Hashed};
 use embedded::Embedded;
 use packages::Package;
 
@@ -35,7 +37,7 @@ pub struct SbomOptions {
 }
 
 /// The contents of an image.
-struct Inventory {
+struct Inventory<'a> {
     name: Option<Reference>,
     digest: Digest,
     architecture: String,
@@ -46,7 +48,29 @@ struct Inventory {
     /// `ID` of os-release.
     distribution: Option<String>,
     packages: Vec<Package>,
-    files: Option<Vec<File>>,
+    files: Option<Box<dyn Files + 'a>>,
+}
+
+/// The regular files of an image, sorted by path. There may be millions: each pass finds them anew.
+trait Files {
+    fn paths(&self) -> Box<dyn Iterator<Item = LayerPath> + '_>;
+    fn files(&self) -> Box<dyn Iterator<Item = Result<File>> + '_>;
+    /// The SHA-1 of all, in hex and in order of the sums.
+    fn sha1s(&self) -> Result<Box<dyn Iterator<Item = String> + '_>>;
+}
+
+impl Files for Hashed<'_> {
+    fn paths(&self) -> Box<dyn Iterator<Item = LayerPath> + '_> {
+        Box::new(self.paths())
+    }
+
+    fn files(&self) -> Box<dyn Iterator<Item = Result<File>> + '_> {
+        Box::new(self.files())
+    }
+
+    fn sha1s(&self) -> Result<Box<dyn Iterator<Item = String> + '_>> {
+        Ok(Box::new(self.sha1s()?.into_iter().map(|sum| contents::hex_of(&sum))))
+    }
 }
 
 struct Layer {
@@ -54,16 +78,30 @@ struct Layer {
     kind: Option<LayerKind>,
 }
 
-/// Writes the SPDX document of `image`.
+/// Returns the SPDX document of `image`.
 pub fn document(
     store: &Store,
     image: &Image,
     options: &SbomOptions,
     reporter: &dyn Reporter,
 ) -> Result<Vec<u8>> {
-    let inventory = take_inventory(store, image, options, reporter)
-        .context(|| format!("cannot list the contents of {}", image.descriptor.digest))?;
-    spdx::write(&inventory)
+    let mut text = Vec::new();
+    write(store, image, options, reporter, &mut text)?;
+    Ok(text)
+}
+
+/// Writes the SPDX document of `image`, whatever its size.
+pub fn write(
+    store: &Store,
+    image: &Image,
+    options: &SbomOptions,
+    reporter: &dyn Reporter,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let doing = || format!("cannot list the contents of {}", image.descriptor.digest);
+    let contents = Contents::new(store, image).context(doing)?;
+    let inventory = take_inventory(&contents, image, options, reporter).context(doing)?;
+    spdx::write(&inventory, out)
 }
 
 /// Returns the container images in an image's embedded registry: names without a registry host, and
@@ -77,19 +115,18 @@ pub(crate) fn embedded_images(store: &Store, image: &Image) -> Result<Vec<(Strin
     Ok(images.into_iter().map(|image| (name(&image), image.digest)).collect())
 }
 
-fn take_inventory(
-    store: &Store,
+fn take_inventory<'a>(
+    contents: &'a Contents<'a>,
     image: &Image,
     options: &SbomOptions,
     reporter: &dyn Reporter,
-) -> Result<Inventory> {
-    let contents = Contents::new(store, image)?;
+) -> Result<Inventory<'a>> {
     let seconds = match (options.timestamp, &image.config.created) {
         (Some(seconds), _) => seconds,
         (None, Some(created)) => parse_rfc3339(created).map_or(0, |(seconds, _)| seconds),
         (None, None) => 0,
     };
-    let (distribution, packages) = installed(&contents)?;
+    let (distribution, packages) = installed(contents)?;
     Ok(Inventory {
         name: image.reference.clone(),
         digest: image.descriptor.digest.clone(),
@@ -99,10 +136,13 @@ fn take_inventory(
             .layers()
             .map(|(layer, _)| Layer { digest: layer.digest.clone(), kind: layer.layer_kind() })
             .collect(),
-        embedded: embedded::all(&contents)?,
+        embedded: embedded::all(contents)?,
         distribution,
         packages,
-        files: if options.files { Some(contents.hashed(reporter)?) } else { None },
+        files: match options.files {
+            true => Some(Box::new(contents.hashed(reporter)?)),
+            false => None,
+        },
     })
 }
 

@@ -1,13 +1,18 @@
 //! Writes an inventory as SPDX 2.3 JSON (spdx.github.io/spdx-spec/v2.3). Must not depend on the
 //! source of the inventory.
 
+use std::cell::RefCell;
+use std::io::{self, BufWriter, Write};
+
+use serde::ser::{Error as _, SerializeMap as _};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::trust::sbom::contents::{File, sha1_of};
 use crate::trust::sbom::embedded::Embedded;
 use crate::trust::sbom::packages::Package;
-use crate::trust::sbom::{Inventory, Layer};
-use imgctl_base::error::{Error, Result};
+use crate::trust::sbom::{Files, Inventory, Layer};
+use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Digest;
 
 const IMAGE: &str = "SPDXRef-Image";
@@ -15,42 +20,94 @@ const DOCUMENT: &str = "SPDXRef-DOCUMENT";
 const UNKNOWN: &str = "NOASSERTION";
 
 /// Writes the document.
-pub(super) fn write(inventory: &Inventory) -> Result<Vec<u8>> {
-    let mut packages = vec![image(inventory)];
-    let mut related = Vec::new();
+pub(super) fn write(inventory: &Inventory<'_>, out: &mut dyn Write) -> Result<()> {
+    let mut packages = vec![image(inventory)?];
     for (index, layer) in inventory.layers.iter().enumerate() {
         packages.push(self::layer(index, layer));
     }
     packages.extend(inventory.embedded.iter().map(embedded));
     packages.extend(inventory.packages.iter().map(|p| package(p, inventory)));
-    let files: Vec<Value> = inventory.files.iter().flatten().map(file).collect();
-    related.push(relationship(DOCUMENT, "DESCRIBES", &Value::from(IMAGE)));
-    for part in packages.iter().skip(1).chain(&files) {
-        related.push(relationship(IMAGE, "CONTAINS", &part["SPDXID"]));
+    let document = Written { inventory, packages, failed: RefCell::default() };
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    let written = serde_json::to_writer_pretty(&mut out, &document);
+    if let Some(error) = document.failed.take() {
+        return Err(error);
     }
-    let mut document = json!({
-        "spdxVersion": "SPDX-2.3",
-        "dataLicense": "CC0-1.0",
-        "SPDXID": DOCUMENT,
-        "name": name(inventory),
-        "documentNamespace": namespace(inventory),
-        "creationInfo": {
-            "created": inventory.created,
-            "creators": [concat!("Tool: imgctl-", env!("CARGO_PKG_VERSION"))],
-        },
-        "packages": packages,
-    });
-    if !files.is_empty() {
-        document["files"] = files.into();
-    }
-    document["relationships"] = related.into();
-    let mut text = serde_json::to_vec_pretty(&document)
-        .map_err(|error| Error::failed("cannot write the SPDX document").caused_by(error))?;
-    text.push(b'\n');
-    Ok(text)
+    let written = written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n"));
+    written.and_then(|()| out.flush()).doing(|| "cannot write the SPDX document".to_owned())
 }
 
-fn name(inventory: &Inventory) -> String {
+/// The document, whose files are found while it is written.
+struct Written<'a> {
+    inventory: &'a Inventory<'a>,
+    packages: Vec<Value>,
+    /// Why a file could not be described.
+    failed: RefCell<Option<Error>>,
+}
+
+impl Written<'_> {
+    fn files(&self) -> impl Iterator<Item = &dyn Files> {
+        self.inventory.files.iter().map(|files| &**files)
+    }
+}
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let inventory = self.inventory;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("spdxVersion", "SPDX-2.3")?;
+        map.serialize_entry("dataLicense", "CC0-1.0")?;
+        map.serialize_entry("SPDXID", DOCUMENT)?;
+        map.serialize_entry("name", &name(inventory))?;
+        map.serialize_entry("documentNamespace", &namespace(inventory))?;
+        let information = json!({
+            "created": inventory.created,
+            "creators": [concat!("Tool: imgctl-", env!("CARGO_PKG_VERSION"))],
+        });
+        map.serialize_entry("creationInfo", &information)?;
+        map.serialize_entry("packages", &self.packages)?;
+        if self.files().any(|files| files.paths().next().is_some()) {
+            let failed = |error| {
+                self.failed.replace(Some(error));
+                S::Error::custom("a file cannot be described")
+            };
+            // The first error ends the list, and the document.
+            let files = || {
+                let files = self.files().flat_map(|files| files.files());
+                files.map_while(|it| it.map(|it| file(&it)).map_err(failed).ok())
+            };
+            map.serialize_entry("files", &Each(files))?;
+            if self.failed.borrow().is_some() {
+                return Err(S::Error::custom("a file cannot be described"));
+            }
+        }
+        let related = || {
+            let describes = relationship(DOCUMENT, "DESCRIBES", &Value::from(IMAGE));
+            let packages = self.packages.iter().skip(1).map(|part| part["SPDXID"].clone());
+            let files = self.files().flat_map(|files| files.paths());
+            let parts = packages.chain(files.map(|path| id_of(path.as_bytes()).into()));
+            std::iter::once(describes).chain(parts.map(|id| relationship(IMAGE, "CONTAINS", &id)))
+        };
+        map.serialize_entry("relationships", &Each(related))?;
+        map.end()
+    }
+}
+
+/// A list that is made while it is written.
+struct Each<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item = Value>> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// Returns the identifier of a file.
+fn id_of(path: &[u8]) -> String {
+    format!("SPDXRef-File-{}", &Digest::of(path).hex()[..32])
+}
+
+fn name(inventory: &Inventory<'_>) -> String {
     match &inventory.name {
         Some(name) => name.to_string(),
         None => inventory.digest.to_string(),
@@ -59,7 +116,7 @@ fn name(inventory: &Inventory) -> String {
 
 /// The namespace identifies a document, so documents with and without files have different
 /// namespaces.
-fn namespace(inventory: &Inventory) -> String {
+fn namespace(inventory: &Inventory<'_>) -> String {
     let variant = match inventory.files {
         Some(_) => "",
         None => "-without-files",
@@ -69,7 +126,7 @@ fn namespace(inventory: &Inventory) -> String {
     format!("https://spdx.org/spdxdocs/imgctl/{name}-{hex}{variant}")
 }
 
-fn image(inventory: &Inventory) -> Value {
+fn image(inventory: &Inventory<'_>) -> Result<Value> {
     let mut value = thing(IMAGE, &name(inventory), "CONTAINER");
     value["versionInfo"] = inventory.digest.to_string().into();
     value["checksums"] = checksum(&inventory.digest);
@@ -82,13 +139,11 @@ fn image(inventory: &Inventory) -> Value {
     if let Some(files) = &inventory.files {
         value["filesAnalyzed"] = true.into();
         // SHA-1 over the sorted SHA-1 of all files (SPDX 2.3, 7.9).
-        let mut sums: Vec<&str> = files.iter().map(|file| &*file.sha1).collect();
-        sums.sort_unstable();
         value["packageVerificationCode"] = json!({
-            "packageVerificationCodeValue": sha1_of(sums.concat().as_bytes()),
+            "packageVerificationCodeValue": sha1_of(files.sha1s()?),
         });
     }
-    value
+    Ok(value)
 }
 
 fn layer(index: usize, layer: &Layer) -> Value {
@@ -117,7 +172,7 @@ fn embedded(image: &Embedded) -> Value {
     value
 }
 
-fn package(package: &Package, inventory: &Inventory) -> Value {
+fn package(package: &Package, inventory: &Inventory<'_>) -> Value {
     let Package { kind, name, version, architecture } = package;
     let key = format!("{kind}/{name}/{version}/{architecture}");
     let hex = Digest::of(key.as_bytes());
@@ -152,7 +207,7 @@ fn file(file: &File) -> Value {
         }
     }
     json!({
-        "SPDXID": format!("SPDXRef-File-{}", &Digest::of(path).hex()[..32]),
+        "SPDXID": id_of(path),
         "fileName": name,
         "checksums": [
             { "algorithm": "SHA1", "checksumValue": file.sha1 },
@@ -239,7 +294,27 @@ mod tests {
     use imgctl_base::image::Reference;
     use imgctl_store::layer::LayerPath;
 
-    fn inventory() -> Inventory {
+    impl Files for Vec<File> {
+        fn paths(&self) -> Box<dyn Iterator<Item = LayerPath> + '_> {
+            Box::new(self.iter().map(|file| file.path.clone()))
+        }
+
+        fn files(&self) -> Box<dyn Iterator<Item = Result<File>> + '_> {
+            Box::new(self.iter().cloned().map(Ok))
+        }
+
+        fn sha1s(&self) -> Result<Box<dyn Iterator<Item = String> + '_>> {
+            Ok(Box::new(self.iter().map(|file| file.sha1.clone())))
+        }
+    }
+
+    fn text(inventory: &Inventory<'_>) -> Vec<u8> {
+        let mut text = Vec::new();
+        write(inventory, &mut text).unwrap();
+        text
+    }
+
+    fn inventory() -> Inventory<'static> {
         Inventory {
             name: Some(Reference::parse("q.io/team/app:v1").unwrap()),
             digest: Digest::of(b"image"),
@@ -258,18 +333,18 @@ mod tests {
                 version: "1:2+b1".to_owned(),
                 architecture: "amd64".to_owned(),
             }],
-            files: Some(vec![File {
+            files: Some(Box::new(vec![File {
                 path: LayerPath::parse(b"etc/\xff%").unwrap(),
-                sha1: sha1_of(b""),
+                sha1: sha1_of([]),
                 sha256: Digest::of(b"").hex().to_owned(),
-            }]),
+            }])),
         }
     }
 
     #[test]
     fn the_document_names_everything_once_and_relates_it() {
-        let text = write(&inventory()).unwrap();
-        assert_eq!(text, write(&inventory()).unwrap());
+        let text = text(&inventory());
+        assert_eq!(text, self::text(&inventory()));
         let document: Value = serde_json::from_slice(&text).unwrap();
         let ids: Vec<&str> = document["packages"]
             .as_array()
@@ -291,7 +366,7 @@ mod tests {
         let locator = &document["packages"][3]["externalRefs"][0]["referenceLocator"];
         assert_eq!(locator, "pkg:deb/debian/libstdc%2B%2B6@1%3A2%2Bb1?arch=amd64");
         let code = &document["packages"][0]["packageVerificationCode"];
-        let expected = sha1_of(sha1_of(b"").as_bytes());
+        let expected = sha1_of([sha1_of([])]);
         assert_eq!(code["packageVerificationCodeValue"], expected);
     }
 
@@ -300,7 +375,7 @@ mod tests {
         let with = namespace(&inventory());
         let without = Inventory { files: None, ..inventory() };
         assert_ne!(namespace(&without), with);
-        let document: Value = serde_json::from_slice(&write(&without).unwrap()).unwrap();
+        let document: Value = serde_json::from_slice(&text(&without)).unwrap();
         assert_eq!(document["packages"][0]["filesAnalyzed"], false);
         assert!(document.get("files").is_none());
     }

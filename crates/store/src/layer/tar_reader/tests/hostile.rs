@@ -15,7 +15,7 @@ fn what_is_malformed_or_ambiguous_is_refused() {
         ("PAX symlink with NUL", archive(&[pax(&[("linkpath", "a\0b")]), link(b'2', "x")]), "NUL"),
         ("NUL in a PAX path", archive(&[pax(&[("path", "a\0b")]), file("x", "")]), "NUL"),
         ("NUL in a long name", archive(&[special(b'L', "a\0b\0"), file("x", "")]), "NUL"),
-        ("a file without a name", archive(&[file("./", "")]), "no name"),
+        ("a file without a name", archive(&[file("./.", "")]), "no name"),
         (
             "wrong checksum",
             {
@@ -103,11 +103,16 @@ fn what_is_malformed_or_ambiguous_is_refused() {
             archive(&[Raw::new(b'0', "a", 0).with(Field::SIZE, b"12345678x").block()]),
             "malformed number",
         ),
-        ("continued file", archive(&[Raw::new(b'M', "a", 0).block()]), "several volumes"),
+        ("continued file", archive(&[Raw::new(b'M', "a", 0).block()]), "type `M`"),
         (
             "name of 256 bytes",
             archive(&[pax(&[("path", &"n".repeat(256))]), file("a", "")]),
             "component",
+        ),
+        (
+            "a record of libarchive's limit",
+            archive(&[pax(&[("comment", &"x".repeat(1_000_000)), ("path", "p")]), file("a", "")]),
+            "malformed PAX",
         ),
         (
             "xattr without a name",
@@ -177,7 +182,14 @@ fn sparse_files_that_lie_are_refused() {
     };
     let map = |text: &str| String::from_utf8(padded(text)).unwrap();
     let v01 = |list: &str, size: &str, content: &str| {
-        [pax(&[("GNU.sparse.map", list), ("GNU.sparse.size", size)]), file("s", content)].concat()
+        let count = list.split(',').count().div_ceil(2).to_string();
+        let records = [
+            ("GNU.sparse.size", size),
+            ("GNU.sparse.numblocks", &count),
+            ("GNU.sparse.name", "s"),
+            ("GNU.sparse.map", list),
+        ];
+        [pax(&records), file("made-up", content)].concat()
     };
     for (name, tar, expected) in [
         ("old", gnu(&[(1, 2), (5, 1)], 7, "abc"), "s=\\x00ab\\x00\\x00c\\x00"),
@@ -287,4 +299,127 @@ fn attributes_cannot_fill_the_memory() {
     let mut reader = TarReader::new(&tar[..], Limits::default(), Names::Layer);
     let outcome = (0..140).try_for_each(|_| reader.next_entry().map(drop));
     assert!(outcome.unwrap_err().to_string().contains("too large in total"));
+}
+
+/// What the readers of tests/runner/unpacking take for different files, one by one.
+#[test]
+fn what_readers_disagree_about_is_refused_with_its_name() {
+    let old = |raw: Raw| raw.with(Field::MAGIC, &[0; 8]);
+    let gnu = |raw: Raw| raw.with(Field::MAGIC, b"ustar  \0");
+    let long = |flag, name: &str| special(flag, format!("{name}\0"));
+    let regular = |name: &str| Raw::new(b'0', name, 0);
+    let sized = |flag: u8, name: &str| {
+        let raw = Raw::new(flag, name, 512).with(Field::LINK, b"f");
+        [raw.block(), file("inner", "")].concat()
+    };
+    let mut cases: Vec<(Vec<Vec<u8>>, &str)> = vec![
+        (vec![long(b'L', "go"), pax(&[("path", "img")]), file("h", "")], "`go` and `img`"),
+        (vec![pax(&[("path", "img")]), long(b'L', "go"), file("h", "")], "`go` and `img`"),
+        (
+            vec![
+                long(b'K', "go"),
+                pax(&[("linkpath", "img")]),
+                Raw::new(b'2', "l", 0).with(Field::LINK, b"x").block(),
+            ],
+            "`go` and `img`",
+        ),
+        (vec![gnu(regular("f")).with(Field::PREFIX, b"usr/bin").block()], "`f`"),
+        (vec![gnu(regular("f")).with(Field::PREFIX, b"00000000001\0").block()], "`f`"),
+        (vec![old(regular("f")).with(Field::PREFIX, b"usr/bin").block()], "`f`"),
+        (vec![regular("f").with(Field::MAGIC, b"ustar 00").block()], "format is unknown"),
+        (vec![regular("f").with(Field::MAGIC, b"ustarxyz").block()], "format is unknown"),
+        (vec![old(Raw::new(b'3', "dev", 0)).block()], "`dev`"),
+        (
+            vec![
+                regular("f")
+                    .with(Field::PREFIX, &[b'p'; 155])
+                    .with(Field::STAR_TRAILER, b"tar\0")
+                    .block(),
+            ],
+            "prefix has no end",
+        ),
+        (vec![sized(0, "d/")], "`d/`"),
+        (vec![file("d/", "content")], "`d/`"),
+        (vec![pax(&[("path", "d/")]), Raw::new(0, "d", 0).block()], "`d/`"),
+        (vec![long(b'L', "d"), Raw::new(0, "d/", 0).block()], "`d`"),
+        (vec![Raw::new(b'S', "s", 0).block()], "type `S`"),
+        (vec![pax(&[("size", "")]), file("f", "")], "`size`"),
+        (vec![pax(&[("path", "")]), file("f", "")], "`path`"),
+        (vec![pax(&[("path", "a"), ("path", "b")]), file("f", "")], "twice"),
+        (vec![pax(&[("SCHILY.realsize", "9")]), file("f", "")], "`SCHILY.realsize`"),
+        (vec![pax(&[("SUN.holesdata", " 0 1")]), file("f", "")], "`SUN.holesdata`"),
+        (vec![pax(&[("hdrcharset", "UTF-16")]), file("f", "")], "`hdrcharset`"),
+        (vec![special(b'g', records(&[("uid", "1")])), file("f", "")], "global"),
+        (vec![special(b'g', records(&[("GNU.sparse.name", "x")])), file("f", "")], "global"),
+        (vec![special(b'L', "\0"), file("f", "")], "long name is empty"),
+        (
+            vec![
+                pax(&[
+                    ("comment", "\n26 GNU.sparse.offset=0000\n"),
+                    ("GNU.sparse.size", "0"),
+                    ("GNU.sparse.numblocks", "0"),
+                ]),
+                file("f", ""),
+            ],
+            "name of another inside",
+        ),
+        (
+            vec![
+                pax(&[
+                    ("path", "p"),
+                    ("GNU.sparse.name", "s"),
+                    ("GNU.sparse.major", "1"),
+                    ("GNU.sparse.minor", "0"),
+                    ("GNU.sparse.realsize", "0"),
+                ]),
+                Raw::new(b'0', "h", 512).and("0\n"),
+            ],
+            "`p` and `s`",
+        ),
+    ];
+    cases.extend(b"123456".iter().map(|flag| (vec![sized(*flag, "odd")], "`odd`")));
+    let others = (1_u8..=255).filter(|flag| !b"0123456xgLK".contains(flag));
+    cases.extend(others.map(|flag| (vec![Raw::new(flag, "odd", 0).block()], "`odd`")));
+    for (parts, why) in cases {
+        for names in [Names::Plain, Names::Archive, Names::Layer] {
+            let tar = archive(&[file("before", ""), parts.concat()]);
+            let error = read_names(&tar, Limits::default(), names).unwrap_err().to_string();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+}
+
+#[test]
+fn only_zeros_and_a_list_may_follow_the_end_of_a_layer() {
+    use crate::layer::chunked::RunWriter;
+    let tar = archive(&[file("a", &"x".repeat(200_000))]);
+    let list = |runs: &[u64]| {
+        let mut writer = RunWriter::default();
+        runs.iter().for_each(|length| writer.content(*length, &[1; 32]));
+        writer.finish(tar.len() as u64)
+    };
+    let size = tar.len() as u64;
+    let good = list(&[4096, size - 4096]);
+    assert!(!good.is_empty());
+    let mut hidden = list(&[4096; 40]);
+    hidden.splice(..BLOCK, Raw::new(b'0', "hidden", 0).block());
+    let layer =
+        |rest: &[u8]| read_names(&[&tar, rest].concat(), Limits::default(), Names::Layer).map(drop);
+    for good in [&b""[..], &[0; 1], &[0; 9 * BLOCK + 3], &good] {
+        layer(good).unwrap();
+    }
+    for bad in [
+        &b"junk"[..],
+        &archive(&[file("b", "")]),
+        &[&[0; 4096], &b"x"[..]].concat(),
+        &list(&[4096]),
+        &list(&[size + 1]),
+        &[&good, &[0; BLOCK][..]].concat(),
+        &[&[0; BLOCK], &good[..]].concat(),
+        &good[..good.len() - 1],
+        &hidden,
+    ] {
+        let error = layer(bad).unwrap_err().to_string();
+        assert!(error.contains("follow the end"), "{error}");
+    }
 }

@@ -1,0 +1,60 @@
+//! Results that are too long to be held: written to stdout in pieces. Must not know what they are.
+
+use std::io::{self, Write};
+
+use crate::ui::terminal::Terminal;
+use imgctl_base::error::{Error, Result};
+
+/// Number of bytes that are written at once.
+const PIECE: usize = 64 << 10;
+
+/// Collects pieces of a result.
+pub(crate) struct Results<'a> {
+    terminal: &'a Terminal,
+    piece: Vec<u8>,
+    /// Why a write through [`Write`] has failed.
+    failed: Option<Error>,
+}
+
+impl<'a> Results<'a> {
+    pub(super) fn new(terminal: &'a Terminal) -> Self {
+        Self { terminal, piece: Vec::with_capacity(2 * PIECE), failed: None }
+    }
+
+    /// Adds bytes.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() < PIECE {
+            return Ok(());
+        }
+        let written = self.terminal.result(&self.piece);
+        self.piece.clear();
+        written
+    }
+
+    /// Returns the outcome of writing: the error of stdout, if that has failed.
+    pub(crate) fn check(&mut self, written: Result<()>) -> Result<()> {
+        self.failed.take().map_or(written, Err)
+    }
+
+    /// Writes what is left.
+    pub(crate) fn end(self) -> Result<()> {
+        self.terminal.result(&self.piece)
+    }
+}
+
+impl Write for Results<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self.add(buffer) {
+            Ok(()) => Ok(buffer.len()),
+            Err(error) => {
+                self.failed = Some(error);
+                Err(io::Error::other("stdout cannot be written"))
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
