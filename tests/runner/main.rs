@@ -48,6 +48,7 @@ mod registry_server;
 mod registry_sync;
 mod release;
 mod report;
+mod run_layers;
 mod sandbox;
 mod sealos;
 mod sigstore;
