@@ -229,7 +229,8 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    /// `--parents`: the directories between pivot and source keep their metadata.
+    /// `--parents`: the directories between pivot and source keep their metadata. One that the image
+    /// has stays its owner's: `--chown` is for what is copied.
     fn add_parents(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
         let pivot = source.pivot.clone().unwrap_or_default();
         let mut parent = source.path.parent();
@@ -237,7 +238,12 @@ impl<'a> Gathered<'a> {
         {
             if let Some(item) = tree.below(&directory)?.into_iter().next() {
                 let below = relative(&directory, &pivot);
-                self.put(join(&self.destination.path, &below), item)?;
+                let path = join(&self.destination.path, &below);
+                let mut item = self.place(path.clone(), item)?;
+                if let Some(found) = self.destination.tree.lookup(&path) {
+                    (item.entry.uid, item.entry.gid) = (found.entry().uid, found.entry().gid);
+                }
+                self.items.push(item);
             }
             parent = directory.parent();
         }

@@ -175,3 +175,38 @@ fn the_root_entry_of_an_archive_changes_no_directory() {
         assert!(listing.iter().any(|found| found == line), "{line} is not in {listing:#?}");
     }
 }
+
+#[test]
+fn directories_that_the_image_has_keep_their_owner() {
+    let bench = bench();
+    bench.file("more/usr/lib/new/file", "x");
+    let kubefile = "FROM scratch\nCOPY --chown=1:2 base /\nCOPY --parents --chown=5:6 more/./usr/lib/new/file /\n";
+    let listing = bench.listing(&bench.build(kubefile));
+    for line in
+        ["755 1:2 usr/", "755 1:2 usr/lib/", "755 5:6 usr/lib/new/", "644 5:6 usr/lib/new/file"]
+    {
+        assert!(listing.iter().any(|found| found == line), "{line} is not in {listing:#?}");
+    }
+}
+
+/// A secret that the directory's own ignore file hides is not in the image, and not in a step either.
+#[test]
+fn a_named_directory_has_its_own_ignore_file() {
+    for name in [".dockerignore", ".imgctlignore", ".containerignore"] {
+        let bench = bench();
+        let other = bench.directory.path().join("other");
+        fs::create_dir_all(other.join("sub")).unwrap();
+        for file in ["a", ".env", "sub/key.pem"] {
+            fs::write(other.join(file), file).unwrap();
+        }
+        fs::write(other.join(name), ".env\n**/*.pem\n").unwrap();
+        let built = bench.build_with("FROM scratch\nCOPY --from=other . /\n", |options| {
+            let context = super::super::options::NamedContext::Directory(other.clone());
+            options.build_contexts.insert("other".to_owned(), context);
+        });
+        let listing = bench.listing(&built.unwrap());
+        let names: Vec<&str> =
+            listing.iter().map(|line| line.rsplit(' ').next().unwrap()).collect();
+        assert_eq!(names, [name, "a", "sub/"]);
+    }
+}
