@@ -39,6 +39,7 @@ mod inplace;
 mod login;
 mod manifest_list;
 mod mount;
+mod outputs;
 mod partial;
 mod pipeline;
 mod pull;

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
 use crate::ui::table::one_line;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability, Target};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
@@ -408,19 +408,30 @@ fn exposure(address: SocketAddr, options: &ServeOptions, is_cache: bool) -> Opti
     ))
 }
 
-struct PidFile<'a>(&'a Path);
+/// The file with the process ID, if one was made: a device or a pipe is not removed.
+struct PidFile(Option<PathBuf>);
 
-impl<'a> PidFile<'a> {
-    fn write(path: &'a Path) -> Result<Self> {
+impl PidFile {
+    fn write(path: &Path) -> Result<Self> {
         let text = format!("{}\n", std::process::id());
-        atomic::write(path, text.as_bytes(), 0o644, Durability::Atomic)?;
-        Ok(Self(path))
+        Ok(Self(match output::target(path)? {
+            Target::Replace(path) => {
+                output::write(&path, text.as_bytes(), 0o644, Durability::Atomic)?;
+                Some(path)
+            }
+            Target::Through(mut file) => {
+                file.write_all(text.as_bytes()).path("write", path)?;
+                None
+            }
+        }))
     }
 }
 
-impl Drop for PidFile<'_> {
+impl Drop for PidFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
