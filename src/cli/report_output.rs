@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::cli::context::Context;
 use crate::cli::requested_report::Requested;
-use imgctl_base::error::{Error, IoContext as _, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Descriptor;
 use imgctl_build::report::{self, Finding};
 use imgctl_cluster::inplace::plan::Plan;
@@ -85,11 +85,7 @@ fn is_stdout(path: &Path) -> bool {
 /// only the owner can read the file.
 pub(crate) fn write_page(path: &Path, report: Report<'_>) -> Result<()> {
     let mode = if report.is_private() { 0o600 } else { 0o644 };
-    // A pipe or a device is written to, not replaced.
-    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return std::fs::write(path, report.to_html()).path("write", path);
-    }
-    atomic::write(path, report.to_html().as_bytes(), mode, Durability::Atomic)
+    output::write(path, report.to_html().as_bytes(), mode, Durability::Atomic)
 }
 
 impl Context {

@@ -233,7 +233,10 @@ pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
         let none = Compression::None;
         return tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
     }
-    if let Some(compression) = compression(&args.output) {
+    // A device or a pipe cannot be a directory.
+    let is_special = args.output.exists() && !args.output.is_dir() && !args.output.is_file();
+    if let Some(compression) = compression(&args.output).or(is_special.then_some(Compression::None))
+    {
         return tar_export::to_file(store, &image, &args.output, compression, reporter);
     }
     for note in checkout::export(store, &image, &args.output, reporter)? {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::signed_images::remote_image;
 use crate::cli::{context::Context, image_options::PlatformArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_registry::Target;
 use imgctl_transfer::trust::referrer::{self, Attachment};
@@ -144,7 +144,7 @@ pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
     let document = sbom::document(context.store()?, &image, &options, reporter)?;
     match args.output.as_deref() {
         Some(path) if path != Path::new("-") => {
-            atomic::write(path, &document, 0o644, Durability::Atomic)?;
+            output::write(path, &document, 0o644, Durability::Atomic)?;
         }
         None if args.attach => {}
         _ => context.ui.content(&document)?,

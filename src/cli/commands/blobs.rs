@@ -11,7 +11,7 @@ use crate::cli::commands::keys::{PasswordArg, private, public};
 use crate::cli::signing_options::{IdentityArgs, ServiceArgs, read};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, IoContext as _, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_transfer::trust::blob::{self, MAX_BUNDLE, MAX_STATEMENT};
 use imgctl_transfer::trust::verify::Trust;
@@ -66,7 +66,7 @@ pub(crate) fn attest(args: &AttestBlobArgs, context: &Context) -> Result<()> {
     let Some(path) = &args.bundle else {
         return context.ui.content(&bundle);
     };
-    atomic::write(path, &bundle, 0o644, Durability::Atomic)?;
+    output::write(path, &bundle, 0o644, Durability::Atomic)?;
     let view = json!({ "bundle": path, "digest": Digest::of(&bundle) });
     context.ui.result(&view, &path.display().to_string())
 }

@@ -13,7 +13,7 @@ use crate::cli::{context::Context, environment::Environment};
 use crate::ui::ci::{Annotation, Region, System};
 use crate::ui::edge::reader_is_gone;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::progress::Reporter;
 use imgctl_base::text::Lines;
 use imgctl_build::build::{Built, Checked, Options};
@@ -337,12 +337,7 @@ fn write(path: &Path, text: &str, context: &Context) -> Result<()> {
     if is_stdout(path) {
         return context.ui.content(text);
     }
-    // A pipe or a device is written to, not replaced.
-    let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-    if is_special {
-        return std::fs::write(path, text).path("write", path);
-    }
-    atomic::write(path, text.as_bytes(), 0o644, Durability::Atomic)
+    output::write(path, text.as_bytes(), 0o644, Durability::Atomic)
 }
 
 fn annotations(environment: &Environment) -> Result<Option<Annotations>> {

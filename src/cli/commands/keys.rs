@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli::context::Context;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_registry::credentials::Secret;
 use imgctl_transfer::trust::{PrivateKey, PublicKey, policy};
 
@@ -96,8 +96,8 @@ fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
     let key = PrivateKey::generate()?;
     let verifying = key.public()?;
     let sealed = key.to_sealed_pem(&password)?;
-    atomic::write(&private, sealed.as_bytes(), 0o600, Durability::Durable)?;
-    atomic::write(&public, verifying.to_pem().as_bytes(), 0o644, Durability::Durable)?;
+    output::write(&private, sealed.as_bytes(), 0o600, Durability::Durable)?;
+    output::write(&public, verifying.to_pem().as_bytes(), 0o644, Durability::Durable)?;
     if context.ui.is_json() {
         return context.ui.json(&json!({
             "privateKey": private,

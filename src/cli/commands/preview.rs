@@ -10,7 +10,7 @@ use crate::cli::cluster_options::{
 };
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Context as _, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
 use imgctl_cluster::cluster::{image::check_together, local_addresses, name};
 use imgctl_ops::preview::{self, Origin, RenderRequest, default_documents};
@@ -81,7 +81,7 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
         Some(path) if path == Path::new("stdout") || path == Path::new("-") => {
             context.ui.content(&text)
         }
-        Some(path) => atomic::write(path, text.as_bytes(), 0o600, Durability::Durable)
+        Some(path) => output::write(path, text.as_bytes(), 0o600, Durability::Durable)
             .context(|| "cannot write the Clusterfile".to_owned()),
     }
 }
@@ -157,7 +157,7 @@ pub(crate) fn render(args: &RenderArgs, context: &Context) -> Result<()> {
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent).path("make", parent)?;
             }
-            atomic::write(&path, text.as_bytes(), 0o600, Durability::Atomic)?;
+            output::write(&path, text.as_bytes(), 0o600, Durability::Atomic)?;
         }
         context.ui.say(&format!("{} files in {}", files.len(), directory.display()));
         return Ok(());

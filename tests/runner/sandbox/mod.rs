@@ -6,3 +6,4 @@ mod harness;
 mod life;
 mod mounts;
 mod ordinary_user;
+mod ways_out;

@@ -8,6 +8,7 @@ pub mod directory;
 pub mod file_at;
 pub mod lock;
 pub mod metadata;
+pub mod output;
 mod remove;
 pub mod root;
 pub mod secret_file;

@@ -5,11 +5,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::build::chmod::Chmod;
-use crate::build::items::{self, Content, Item, NO_TIME, Node, SourceTree, follow, sort};
+use crate::build::copy_sources::{Source, find_sources, not_there};
+use crate::build::items::{self, Content, Item, NO_TIME, Node, SourceTree, clamp, follow, sort};
 use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Result};
-use imgctl_base::suggest;
-use imgctl_kubefile::glob::{self, SegmentPattern};
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
@@ -68,21 +67,6 @@ pub(super) fn node_of(tree: &Tree, path: &LayerPath) -> Option<Node> {
     })
 }
 
-/// Normalizes a path written by the user: `..` stops at the root (Dockerfile reference: sources are
-/// clamped to the context).
-pub(super) fn clamp(path: &[u8]) -> Result<LayerPath> {
-    let mut clean = LayerPath::root();
-    for component in path.split(|b| *b == b'/') {
-        match component {
-            b"" | b"." => {}
-            b".." => clean = clean.parent().unwrap_or_default(),
-            _ if component.contains(&0) => return Err(Error::usage("a path contains a NUL byte")),
-            _ => clean = clean.join(component),
-        }
-    }
-    Ok(clean)
-}
-
 /// The items of one step, by path; a later item of the same path replaces an earlier one.
 pub(crate) struct Gathered<'a> {
     destination: Destination<'a>,
@@ -93,11 +77,15 @@ pub(crate) struct Gathered<'a> {
     directories: HashSet<LayerPath>,
     /// Parent directory of the last item; most items have the same parent as the one before.
     last_parent: LayerPath,
+    /// Whether the image has this directory, so that an item could replace something in it.
+    parent_is_in_image: bool,
     /// Files of the current source: maps their identity there to a number that is unique in this
     /// step.
     files: HashMap<(u64, u64), u64>,
     /// Number of files that have a number.
     known_files: u64,
+    /// Whether an archive is among the sources, whose entries replace what is there.
+    replaces: bool,
 }
 
 impl<'a> Gathered<'a> {
@@ -109,8 +97,10 @@ impl<'a> Gathered<'a> {
             items: Vec::new(),
             directories: HashSet::new(),
             last_parent: LayerPath::root(),
+            parent_is_in_image: true,
             files: HashMap::new(),
             known_files: 0,
+            replaces: false,
         }
     }
 
@@ -234,12 +224,13 @@ impl<'a> Gathered<'a> {
                     self.put(target.clone(), item)?;
                 }
             }
-            None => return Err(missing(tree, &source.path, &source.word)),
+            None => return Err(not_there(tree, &source.path, &source.word)),
         }
         Ok(())
     }
 
-    /// `--parents`: the directories between pivot and source keep their metadata.
+    /// `--parents`: the directories between pivot and source keep their metadata. One that the image
+    /// has stays its owner's: `--chown` is for what is copied.
     fn add_parents(&mut self, tree: &dyn SourceTree, source: &Source) -> Result<()> {
         let pivot = source.pivot.clone().unwrap_or_default();
         let mut parent = source.path.parent();
@@ -247,7 +238,12 @@ impl<'a> Gathered<'a> {
         {
             if let Some(item) = tree.below(&directory)?.into_iter().next() {
                 let below = relative(&directory, &pivot);
-                self.put(join(&self.destination.path, &below), item)?;
+                let path = join(&self.destination.path, &below);
+                let mut item = self.place(path.clone(), item)?;
+                if let Some(found) = self.destination.tree.lookup(&path) {
+                    (item.entry.uid, item.entry.gid) = (found.entry().uid, found.entry().gid);
+                }
+                self.items.push(item);
             }
             parent = directory.parent();
         }
@@ -266,28 +262,69 @@ impl<'a> Gathered<'a> {
 
     /// Adds the content of an archive below the destination, with the archive's own modes, and with
     /// its owners unless `--chown` specifies one (BuildKit's rule).
+    ///
+    /// Like a tar that is extracted there, it goes through symlinks of the image to directories, and
+    /// an entry replaces what has its own name, whatever that is (moby/go-archive).
     pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
         self.files.clear();
+        // Where the directory of the entry before is, as the archive names it and in the image.
+        let mut parents: Option<(LayerPath, LayerPath)> = None;
         for mut item in items {
+            // The archive's entry for its root describes a directory that is not part of it.
+            if item.entry.path.is_root() {
+                continue;
+            }
             self.keep_links_within_source(&mut item);
             let link = match &item.entry.kind {
                 EntryKind::HardLink { target } => Some(join(&self.destination.path, target)),
                 _ => None,
             };
             if let Some(target) = link {
+                let directory = self.behind_links(&target.parent().unwrap_or_default())?;
+                let target = directory.join(target.file_name().unwrap_or_default());
                 item.entry.kind = EntryKind::HardLink { target };
             }
-            // The archive's entry for its root describes the destination, which is the image's root
-            // here.
-            if item.entry.path.is_root() && self.destination.path.is_root() {
-                continue;
-            }
-            let path = join(&self.destination.path, &item.entry.path.clone());
+            let path = join(&self.destination.path, &item.entry.path);
+            let parent = path.parent().unwrap_or_default();
+            let directory = match parents.take() {
+                Some((named, directory)) if named == parent => directory,
+                _ => self.behind_links(&parent)?,
+            };
+            let path = directory.join(path.file_name().unwrap_or_default());
             let owner = (item.entry.uid, item.entry.gid);
             let item = self.place_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+            // A directory may have taken the place of a link that led to the next entry's.
+            parents = (!item.entry.is_directory()).then_some((parent, directory));
+            self.items.push(item);
+        }
+        self.replaces = true;
+        self.imply_directories(&self.destination.path.clone())
+    }
+
+    /// Adds the files of a git repository below the destination, as those of a directory.
+    pub(crate) fn add_checkout(&mut self, items: Vec<Item>) -> Result<()> {
+        self.files.clear();
+        for mut item in items {
+            if item.entry.path.is_root() {
+                continue;
+            }
+            self.keep_links_within_source(&mut item);
+            let path = join(&self.destination.path, &item.entry.path);
+            let owner = (item.entry.uid, item.entry.gid);
+            let item = self.place_owned(path, item, self.flags.owner.unwrap_or(owner))?;
+            self.refuse_other_type(&item)?;
             self.items.push(item);
         }
         self.imply_directories(&self.destination.path.clone())
+    }
+
+    /// Follows symlinks of the image in the path of a directory, except for those that this step has
+    /// already replaced by a directory.
+    fn behind_links(&self, path: &LayerPath) -> Result<LayerPath> {
+        follow(path, &|path| {
+            let replaced = self.directories.contains(path);
+            Ok(if replaced { None } else { node_of(self.destination.tree, path) })
+        })
     }
 
     fn imply_directories(&mut self, path: &LayerPath) -> Result<()> {
@@ -308,13 +345,9 @@ impl<'a> Gathered<'a> {
             return Ok(());
         }
         match node_of(self.destination.tree, path) {
-            Some(Node::Directory) if !self.flags.link => return Ok(()),
-            Some(Node::File | Node::Other) if !self.flags.link => {
-                return Err(Error::usage(format!(
-                    "{path} is a file in the image, not a directory"
-                )));
-            }
-            _ => {}
+            Some(Node::Directory) => return Ok(()),
+            Some(node) => return Err(not_a_directory(path, &node)),
+            None => {}
         }
         let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
         let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
@@ -339,7 +372,28 @@ impl<'a> Gathered<'a> {
             item.entry.mode = chmod.apply(item.entry.mode, item.entry.is_directory());
         }
         let own = (item.entry.uid, item.entry.gid);
-        self.place_owned(path, item, self.flags.owner.unwrap_or(own))
+        let item = self.place_owned(path, item, self.flags.owner.unwrap_or(own))?;
+        self.refuse_other_type(&item)?;
+        Ok(item)
+    }
+
+    /// Refuses a directory in the place of anything else, and the reverse, as BuildKit does: what the
+    /// image has there, or behind a symlink there, would vanish with no word about it.
+    fn refuse_other_type(&self, item: &Item) -> Result<()> {
+        if !self.parent_is_in_image {
+            return Ok(());
+        }
+        let path = &item.entry.path;
+        match node_of(self.destination.tree, path) {
+            Some(Node::Directory) if !item.entry.is_directory() => Err(Error::usage(format!(
+                "{path} is a directory in the image; a file cannot replace it"
+            ))
+            .hint("give the file another name, or remove the directory in a RUN before")),
+            Some(node) if node != Node::Directory && item.entry.is_directory() => {
+                Err(not_a_directory(path, &node))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn place_owned(&mut self, path: LayerPath, mut item: Item, owner: (u32, u32)) -> Result<Item> {
@@ -347,6 +401,8 @@ impl<'a> Gathered<'a> {
         if path.parent_bytes().unwrap_or_default() != self.last_parent.as_bytes() {
             let parent = path.parent().unwrap_or_default();
             self.imply_directories(&parent)?;
+            self.parent_is_in_image = parent.is_root()
+                || node_of(self.destination.tree, &parent) == Some(Node::Directory);
             self.last_parent = parent;
         }
         if item.entry.is_directory() {
@@ -362,14 +418,23 @@ impl<'a> Gathered<'a> {
     pub(super) fn finish(self) -> Result<Vec<Item>> {
         let mut items = self.items;
         sort(&mut items);
+        let mut both = None;
         items.dedup_by(|later, kept| {
             let is_same = later.entry.path == kept.entry.path;
+            if is_same && later.entry.is_directory() != kept.entry.is_directory() {
+                both = Some(kept.entry.path.clone());
+            }
             // A directory that was only implied replaces nothing.
             if is_same && !is_implied(later) {
                 std::mem::swap(later, kept);
             }
             is_same
         });
+        if let (Some(path), false) = (both, self.replaces) {
+            return Err(Error::usage(format!(
+                "{path} is both a file and a directory of what is copied"
+            )));
+        }
         // The parents of an item are listed or in the image, so checking its own directory is
         // enough.
         let mut checked = LayerPath::root();
@@ -392,6 +457,17 @@ impl<'a> Gathered<'a> {
     }
 }
 
+fn not_a_directory(path: &LayerPath, node: &Node) -> Error {
+    if let Node::Symlink(_) = node {
+        return Error::usage(format!(
+            "{path} is a symbolic link in the image; a directory cannot replace it"
+        ))
+        .hint("copy into the directory that it leads to, or remove the link in a RUN before");
+    }
+    Error::usage(format!("{path} is a file in the image, not a directory"))
+        .hint("copy to another path, or remove the file in a RUN before")
+}
+
 fn is_implied(item: &Item) -> bool {
     item.entry.is_directory() && item.entry.mtime == NO_TIME
 }
@@ -404,122 +480,6 @@ pub(crate) fn refuse_marker(path: &LayerPath) -> Result<()> {
         ))
         .hint("rename it, or exclude it in .dockerignore")),
         _ => Ok(()),
-    }
-}
-
-/// A source found in its tree.
-struct Source {
-    path: LayerPath,
-    /// `--parents`: the part before `/./`, which is left out of the destination.
-    pivot: Option<LayerPath>,
-    word: String,
-}
-
-/// Returns the sources that a word names; only a pattern may have none.
-fn find_sources(tree: &dyn SourceTree, word: &str, parents: bool) -> Result<Vec<Source>> {
-    let (pivot, pattern) = match word.split_once("/./") {
-        Some((before, after)) => (Some(clamp(before.as_bytes())?), format!("{before}/{after}")),
-        None => (None, word.to_owned()),
-    };
-    let source = |path| Source { path, pivot: pivot.clone(), word: word.to_owned() };
-    let path = clamp(pattern.as_bytes())?;
-    if !glob::has_meta(path.as_bytes()) {
-        let real = follow(&path, &|path| tree.node(path))?;
-        if tree.node(&real)?.is_none() && !path.is_root() {
-            return Err(missing(tree, &path, word));
-        }
-        return Ok(vec![source(path)]);
-    }
-    let mut found = vec![LayerPath::root()];
-    for segment in path.components() {
-        let mut next = Vec::new();
-        // Any number of directories, but only with --parents; otherwise `**` is `*` (BuildKit).
-        if parents && segment == b"**" {
-            for directory in found {
-                next.extend(directories_below(tree, directory)?);
-            }
-            found = next;
-            continue;
-        }
-        for directory in found {
-            if !glob::has_meta(segment) {
-                next.push(directory.join(segment));
-                continue;
-            }
-            let real = follow(&directory, &|path| tree.node(path))?;
-            if tree.node(&real)? != Some(Node::Directory) && !real.is_root() {
-                continue;
-            }
-            let pattern = SegmentPattern::compile(segment)
-                .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
-            let names = tree.names(&real)?.into_iter().filter(|name| pattern.matches(name));
-            next.extend(names.map(|name| directory.join(&name)));
-        }
-        found = next;
-    }
-    let mut sources = Vec::new();
-    for path in found {
-        let real = follow(&path, &|path| tree.node(path))?;
-        if tree.node(&real)?.is_some() {
-            sources.push(source(path));
-        } else if tree.node(&path)?.is_some() {
-            // A dangling symlink would otherwise be skipped silently.
-            return Err(missing(tree, &path, word));
-        }
-    }
-    Ok(sources)
-}
-
-/// Returns `directory` and all directories below it; symlinks are not followed.
-fn directories_below(tree: &dyn SourceTree, directory: LayerPath) -> Result<Vec<LayerPath>> {
-    if !directory.is_root() && tree.node(&directory)? != Some(Node::Directory) {
-        return Ok(Vec::new());
-    }
-    let below = tree.below(&directory)?.into_iter().map(|item| item.entry);
-    let below = below.filter(|entry| entry.is_directory() && entry.path != directory);
-    let mut all: Vec<LayerPath> = below.map(|entry| entry.path).collect();
-    all.insert(0, directory);
-    Ok(all)
-}
-
-fn missing(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
-    let error = Error::not_found(format!("`{word}` is not in {}", tree.name()));
-    if tree.is_ignored(path) {
-        return error.hint(format!(
-            "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"
-        ));
-    }
-    if path.as_bytes() == DIRECTORY.as_bytes() {
-        return error.hint(
-            "`registry` stands for the embedded images, but the build embeds none; \
-             `imgctl build --images-report .` lists what was found and skipped",
-        );
-    }
-    // The typing error is below the deepest existing directory.
-    let mut directory = path.parent().unwrap_or_default();
-    while tree.names(&directory).is_err() && !directory.is_root() {
-        directory = directory.parent().unwrap_or_default();
-    }
-    let names = tree.names(&directory).unwrap_or_default();
-    let names: Vec<String> =
-        names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    let wanted = path.components().nth(directory.components().count());
-    let wanted = String::from_utf8_lossy(wanted.unwrap_or_default()).into_owned();
-    // An existing name is a dangling symlink, or a file where a directory is needed.
-    if names.contains(&wanted) {
-        return error.hint(format!(
-            "`{wanted}` exists, but it cannot be resolved: is it a dangling symlink?"
-        ));
-    }
-    match suggest::closest(&wanted, names.iter().map(String::as_str)) {
-        Some(near) => {
-            let near = directory.join(near.as_bytes());
-            error.hint(format!("did you mean `{}`?", String::from_utf8_lossy(near.as_bytes())))
-        }
-        None => error.hint(
-            "sources are looked up in the build context, after the ignore rules are \
-                        applied",
-        ),
     }
 }
 
@@ -555,11 +515,6 @@ pub(crate) fn inline_file(bytes: Vec<u8>) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sources_are_clamped() {
-        assert_eq!(clamp(b"/../../a/./b/../c").unwrap().as_bytes(), b"a/c");
-    }
 
     #[test]
     fn a_file_cannot_be_a_directory_too_whatever_sorts_between() {

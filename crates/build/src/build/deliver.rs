@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::build::options::{Built, Form, Options};
 use crate::cache::Exported;
 use crate::cache::export::export;
-use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Repository};
@@ -242,7 +243,8 @@ impl Job<'_> {
             }
             for document in self.built.attested.get(index).into_iter().flat_map(|a| &a.documents) {
                 let path = target.join(document.file_name());
-                std::fs::write(&path, document.bytes()).path("write", &path)?;
+                // The image may have a link of this name, which leads anywhere.
+                atomic::write(&path, document.bytes(), 0o644, Durability::Atomic)?;
             }
         }
         Ok(())

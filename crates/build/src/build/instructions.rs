@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::build::chmod::Chmod;
-use crate::build::copy::{Destination, Flags, Gathered, clamp, inline_file, node_of};
-use crate::build::items::{Item, NO_TIME, Node};
+use crate::build::copy::{Destination, Flags, Gathered, inline_file, node_of};
+use crate::build::items::{Item, NO_TIME, Node, clamp};
 use crate::build::run::passwd;
 use crate::build::stage::Stage;
 use crate::build::{archive, download};
@@ -342,7 +342,7 @@ impl Stage<'_> {
             if download::is_git(word) {
                 let items =
                     download::git(shared.store, word, flags.keep_git_dir, checksum.as_ref())?;
-                gathered.add_archive(items)?;
+                gathered.add_checkout(items)?;
             } else if download::is_url(word) {
                 let (name, item, file) =
                     download::fetch(shared.store, word, checksum.as_ref(), shared.reporter)?;

@@ -240,6 +240,21 @@ pub(crate) trait SourceTree {
     }
 }
 
+/// Normalizes a path written by the user: `..` stops at the root (Dockerfile reference: sources are
+/// clamped to the context).
+pub(super) fn clamp(path: &[u8]) -> Result<LayerPath> {
+    let mut clean = LayerPath::root();
+    for component in path.split(|b| *b == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => clean = clean.parent().unwrap_or_default(),
+            _ if component.contains(&0) => return Err(Error::usage("a path contains a NUL byte")),
+            _ => clean = clean.join(component),
+        }
+    }
+    Ok(clean)
+}
+
 /// Maximum number of symlinks in one lookup, as in Linux.
 const MAX_SYMLINKS: usize = 40;
 
@@ -388,6 +403,11 @@ mod tests {
 
     fn path(text: &str) -> LayerPath {
         LayerPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn sources_are_clamped() {
+        assert_eq!(clamp(b"/../../a/./b/../c").unwrap().as_bytes(), b"a/c");
     }
 
     #[test]

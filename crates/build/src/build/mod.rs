@@ -10,6 +10,7 @@ mod checked;
 mod chmod;
 mod context;
 mod copy;
+mod copy_sources;
 pub mod deliver;
 mod download;
 pub mod embedding;

@@ -11,8 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::build::context::ContextTree;
-use crate::build::copy::clamp;
-use crate::build::items::{Opened, SourceTree, follow};
+use crate::build::items::{Opened, SourceTree, clamp, follow};
 use crate::build::options::SecretSource;
 use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
 use crate::build::stage::Stage;

@@ -19,7 +19,7 @@ use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::{Mount, Run, RunCommand, RunNetwork, RunSecurity};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::expand;
-use imgctl_store::layer::{EntryKind, LayerPath, snapshot_diff};
+use imgctl_store::layer::{EntryKind, snapshot_diff};
 use imgctl_store::mount::BuildMount;
 use imgctl_store::mount::layers::LayerOf;
 
@@ -91,7 +91,7 @@ impl Stage<'_> {
     /// A base image may name a working directory that it does not contain. The directory then
     /// belongs to root, regardless of the user (BuildKit).
     fn make_workdir(&mut self) -> Result<()> {
-        let path = crate::build::copy::clamp(self.workdir().as_bytes())?;
+        let path = crate::build::items::clamp(self.workdir().as_bytes())?;
         if self.has_directory(&path)? {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Stage<'_> {
         for layer in &layers {
             shared.cache.remotes().bring(&layer.blob.digest, shared.reporter)?;
         }
-        let build_mount = BuildMount::new(shared.store, &layers, shared.reporter)?;
+        let build_mount = BuildMount::new(shared.store, layers, shared.reporter)?;
         let mut made = Mounts::new(self)?;
         for mount in mounts {
             made.add(self, mount)?;
@@ -218,21 +218,17 @@ impl Stage<'_> {
                 ));
             }
         }
-        let skip: Vec<LayerPath> = outcome
-            .created_stubs
-            .iter()
-            .map(|stub| LayerPath::parse(&stub.path.0))
-            .collect::<Result<_>>()?;
-        let items = self.changed(&build_mount.upper(), &skip)?;
+        let items = self.changed(&build_mount.upper())?;
         self.layer_maker().make(items)
     }
 
-    /// Returns the command's changes as items.
-    fn changed(&mut self, upper: &Path, skip: &[LayerPath]) -> Result<Vec<Item>> {
+    /// Returns the command's changes as items. Mount points that had to be created are gone by now,
+    /// except for directories in which the command left something.
+    fn changed(&mut self, upper: &Path) -> Result<Vec<Item>> {
         let root = Arc::new(Root::open(upper)?);
         let mut items: Vec<Item> = Vec::new();
         let ids = Inside::current();
-        snapshot_diff::upper_entries(&root, skip, &mut |mut entry, _| {
+        snapshot_diff::upper_entries(&root, &mut |mut entry, _| {
             if let Some(ids) = &ids {
                 (entry.uid, entry.gid) = ids.owner(entry.uid, entry.gid);
             }

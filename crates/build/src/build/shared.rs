@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::build::context::{self, ContextTree, ImageTree};
-use crate::build::file::Source;
+use crate::build::file::{Source, rules_of_directory};
 use crate::build::items::{LayerTar, SourceTree};
 use crate::build::layer_step::LayerMaker;
 use crate::build::options::{Format, NamedContext, Options};
@@ -18,7 +18,6 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::Kubefile;
-use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::Toc;
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::store::{Lease, Store};
@@ -122,7 +121,7 @@ impl Shared<'_> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Directory(path)) => {
                 let root = Root::open(path)?;
-                let rules = IgnoreRules::default();
+                let rules = rules_of_directory(path)?;
                 Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
             }
             _ => {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::build::copy::{clamp, node_of};
-use crate::build::items::{Item, Node, SourceTree, follow};
+use crate::build::copy::node_of;
+use crate::build::items::{Item, Node, SourceTree, clamp, follow};
 use crate::build::layer_step::{LayerMaker, StageLayer};
 use crate::build::plan::{From, StagePlan};
 use crate::build::scope::{self, Scope};

@@ -17,6 +17,8 @@ use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Compression, EntryKind, LayerPath};
 use imgctl_store::store::{self, Store};
 
+mod links;
+
 struct Bench {
     directory: tempfile::TempDir,
     store: Store,

@@ -14,7 +14,7 @@ use crate::upgrade::resume::{Continuing, resume_in};
 use crate::upgrade::{choices::GivenChoices, lag};
 use crate::work::{RunOptions, Work, declined, steps};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_cluster::cluster::image::ImageKind;
 use imgctl_cluster::pipeline::step::Step;
 use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
@@ -307,7 +307,7 @@ pub(crate) fn preview(
 ) -> Result<Outcome> {
     if let Some(path) = &wanted.save {
         let text = document.to_json()?;
-        atomic::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
+        output::write(path, text.as_bytes(), 0o600, Durability::Atomic)?;
     }
     if !wanted.steps {
         return Ok(Outcome::UpgradePlan(Box::new(document)));

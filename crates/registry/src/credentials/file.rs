@@ -14,8 +14,9 @@ use crate::credentials::helper::Helper;
 use crate::credentials::lookup::{self, DOCKER_HUB_KEY, Malformed};
 use crate::credentials::{Credential, Key, Secret};
 use imgctl_base::error::{Error, IoContext as _, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::atomic::Durability;
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::fs::output;
 use imgctl_base::image::reference::DOCKER_HUB;
 
 /// Complete content of a file. Unknown members are kept.
@@ -111,7 +112,7 @@ impl<'a> AuthFile<'a> {
             .serialize(&mut serializer)
             .map_err(|_| Error::failed(format!("cannot write {}", self.path.display())))?;
         text.push(b'\n');
-        atomic::write(&self.path, &text, 0o600, Durability::Durable)
+        output::write(&self.path, &text, 0o600, Durability::Durable)
     }
 
     /// Returns the login for the first of `keys` (the last is the host) that has one: from the

@@ -18,7 +18,7 @@ use crate::credentials::Secret;
 use crate::server::reply::Refusal;
 use crate::server::{ServeOptions, Shared};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 
 /// Maximum number of cached logins, successful and failed together.
 const REMEMBERED: usize = 4096;
@@ -292,7 +292,7 @@ pub fn set_password(path: &Path, user: &str, hash: &str) -> Result<()> {
         lines.push(&line);
     }
     let text = lines.join("\n") + "\n";
-    atomic::write(path, text.as_bytes(), mode, Durability::Durable)
+    output::write(path, text.as_bytes(), mode, Durability::Durable)
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use imgctl_base::fs::walk::{Visit, walk};
 /// Prefixes of overlayfs's internal attributes, as root or mounted with `userxattr`.
 const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// Yields the entries of the upper directory `dir`, sorted by path, each with its content, except
-/// those at and below the paths in `skip`. The root itself is not included.
+/// Yields the entries of the upper directory `dir`, sorted by path, each with its content. The root
+/// itself is not included.
 ///
 /// Sockets are left out, because archives cannot contain them. Fails on a file named `.wh.…`, which
 /// is indistinguishable from a deletion, and on an upper directory that is not a complete
@@ -26,10 +26,9 @@ const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 /// others belong to the host.
 pub fn upper_entries(
     dir: &Root,
-    skip: &[LayerPath],
     emit: &mut dyn FnMut(Entry, &mut dyn Read) -> Result<()>,
 ) -> Result<()> {
-    let mut found = collect(dir, skip)?;
+    let mut found = collect(dir)?;
     found.sort_by(|(a, _), (b, _)| a.path.cmp(&b.path));
     // Files with several names: the first gets the content, the others become hard links to it.
     let mut names: HashMap<(u64, u64), LayerPath> = HashMap::new();
@@ -59,16 +58,9 @@ pub fn upper_entries(
 /// Device and inode of a file that has several names.
 type Shared = Option<(u64, u64)>;
 
-fn collect(dir: &Root, skip: &[LayerPath]) -> Result<Vec<(Entry, Shared)>> {
+fn collect(dir: &Root) -> Result<Vec<(Entry, Shared)>> {
     let mut entries = Vec::new();
-    let mut visit = |path: &[u8], _: bool| {
-        if skip.iter().any(|skipped| skipped.as_bytes() == path) {
-            Visit::Prune
-        } else {
-            Visit::Keep
-        }
-    };
-    walk(dir, &mut visit, &mut |found| {
+    walk(dir, &mut |_, _| Visit::Keep, &mut |found| {
         let path = LayerPath::parse(found.path)?;
         let raw = found.xattrs()?;
         let marked = || Ok(overlay_mark(&raw, b"whiteout").is_some());

@@ -9,7 +9,7 @@ pub(crate) mod fs_context;
 pub mod layers;
 mod lower_files;
 mod merge;
-mod mountinfo;
+pub mod mountinfo;
 mod mounts;
 pub mod overlay;
 mod path_serde;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 
@@ -16,17 +16,23 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MountPoint {
+pub struct MountPoint {
+    /// Its number in the table.
+    pub id: u64,
+    /// The number of the mount that it is attached to.
+    pub parent: u64,
     /// Where it is attached.
     pub path: PathBuf,
+    /// What the mount forbids or leaves out; a file system may have restrictions of its own.
+    pub flags: MountFlags,
     /// `overlay`, `erofs`, `ext4`…
-    pub(crate) file_system: OsString,
+    pub file_system: OsString,
     /// The mounted source; for overlays, an arbitrary name chosen by the mounter.
     pub source: OsString,
 }
 
 /// Returns all mounts in the order they were created; a later one may cover an earlier one.
-pub(super) fn read() -> Result<Vec<MountPoint>> {
+pub fn read() -> Result<Vec<MountPoint>> {
     let table = std::fs::read(TABLE).path("read", TABLE)?;
     Ok(parse(&table))
 }
@@ -59,18 +65,42 @@ fn parse(table: &[u8]) -> Vec<MountPoint> {
         .split(|b| *b == b'\n')
         .filter_map(|line| {
             let mut fields = line.split(|b| *b == b' ');
-            let path = fields.nth(4)?;
+            let id = number(fields.next()?)?;
+            let parent = number(fields.next()?)?;
+            let path = fields.nth(2)?;
+            let options = fields.next()?;
             // Optional fields end with a lone `-`.
             fields.find(|field| *field == b"-")?;
             let file_system = fields.next()?;
             let source = fields.next()?;
             Some(MountPoint {
+                id,
+                parent,
                 path: PathBuf::from(unescape(path)),
+                flags: flags(options),
                 file_system: unescape(file_system),
                 source: unescape(source),
             })
         })
         .collect()
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Returns the options that mount(2) has flags for. Those of access times are left out: a remount
+/// that names none of them keeps them.
+fn flags(options: &[u8]) -> MountFlags {
+    let flag = |option: &[u8]| match option {
+        b"ro" => MountFlags::RDONLY,
+        b"nosuid" => MountFlags::NOSUID,
+        b"nodev" => MountFlags::NODEV,
+        b"noexec" => MountFlags::NOEXEC,
+        b"nosymfollow" => MountFlags::NOSYMFOLLOW,
+        _ => MountFlags::empty(),
+    };
+    options.split(|b| *b == b',').map(flag).collect()
 }
 
 /// Decodes blanks, tabs, newlines and backslashes, which are written as `\` and three octal digits.
@@ -148,12 +178,15 @@ mod tests {
     #[test]
     fn optional_fields_and_escapes_are_understood() {
         let table = b"36 35 98:0 /mnt1 /a\\040b\\134c rw,noatime master:1 shared:2 - ext3 /dev/x\\011y rw\n\
-            37 35 0:40 / /plain ro - overlay imgctl:0123 ro,lowerdir=/a - b\n\
+            37 35 0:40 / /plain ro,nodev,relatime - overlay imgctl:0123 ro,lowerdir=/a - b\n\
             broken line\n";
         let mounts = parse(table);
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].path, Path::new("/a b\\c"));
         assert_eq!(mounts[0].source, "/dev/x\ty");
+        assert_eq!((mounts[0].id, mounts[0].parent), (36, 35));
+        assert_eq!(mounts[0].flags, MountFlags::empty());
+        assert_eq!(mounts[1].flags, MountFlags::RDONLY | MountFlags::NODEV);
         assert_eq!(mounts[1].file_system, "overlay");
         assert_eq!(mounts[1].source, "imgctl:0123");
     }

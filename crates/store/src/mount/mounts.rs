@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::mount::layers::LayerOf;
+use crate::mount::layers::{LayerOf, distinct_layers};
 use crate::mount::privilege::Privileges;
 use crate::mount::shapes::Shapes;
 use crate::mount::stack::{Snapshot, Stack};
@@ -368,12 +368,13 @@ pub struct BuildMount {
 }
 
 impl BuildMount {
-    /// Unpacks the missing snapshots of `layers` (lowest first) and creates the directories. The
-    /// caller holds a lease on the layers.
-    pub fn new(store: &Store, layers: &[LayerOf], reporter: &dyn Reporter) -> Result<Self> {
+    /// Unpacks the missing snapshots of `layers` (lowest first, with repetitions) and creates the
+    /// directories. The caller holds a lease on the layers.
+    pub fn new(store: &Store, layers: Vec<LayerOf>, reporter: &dyn Reporter) -> Result<Self> {
         workspace::sweep(store)?;
         let privileges = Privileges::current();
-        let ensured = snapshots::ensure_layers(store, layers, privileges, reporter)?;
+        let layers = distinct_layers(layers.into_iter());
+        let ensured = snapshots::ensure_layers(store, &layers, privileges, reporter)?;
         let stack = Stack::new(ensured.snapshots, !privileges.trusted_xattrs)?;
         let prefix = format!("{}{}-", workspace::BUILD, std::process::id());
         let workspace = Workspace::create(store, &prefix)?;

@@ -18,6 +18,7 @@ use crate::mount::workspace::random_hex;
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_base::fs::output::{self, Target};
 use imgctl_base::progress::{Reporter, Unit};
 
 /// Number of compression threads; unused without compression.
@@ -102,7 +103,8 @@ fn merged<W: Write + Send + 'static>(
     Ok((sink, layer))
 }
 
-/// Writes the merged tree to a file, which becomes visible when it is complete.
+/// Writes the merged tree to a file, which becomes visible when it is complete, or to the pipe or
+/// device that is at `path`.
 pub fn to_file(
     store: &Store,
     image: &Image,
@@ -110,6 +112,12 @@ pub fn to_file(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<()> {
+    let path = &match output::target(path)? {
+        Target::Through(file) => {
+            return to_writer(store, image, file, compression, reporter).map(drop);
+        }
+        Target::Replace(path) => path,
+    };
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", random_hex()));
     let part = Path::new(&part);

@@ -362,7 +362,7 @@ fn a_build_gets_its_own_upper_and_leaves_nothing() {
     let fixture = Fixture::new();
     let image = fixture.image("x", ZSTD, awkward_layers());
     let layers = layers::distinct(&image);
-    let build = BuildMount::new(&fixture.store, &layers, &Silent).unwrap();
+    let build = BuildMount::new(&fixture.store, layers, &Silent).unwrap();
     attach(build.spec(), &build.merged()).unwrap();
     fs::write(build.merged().join("new"), "x").unwrap();
     assert_eq!(fs::read(build.upper().join("new")).unwrap(), b"x");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::transfer::parts::write::{PartsWriter, Split};
 use crate::transfer::temporary::Temporary;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
+use imgctl_base::fs::output;
 use imgctl_store::layer::tar_writer::{self, append_header, padding};
 use imgctl_store::layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
 
@@ -106,20 +107,12 @@ impl Tar {
         Ok(Self { sink: Sink::new(stream, compression)?, ending: Ending::InPlace })
     }
 
-    /// Writes a file, which replaces `path` when finished. If `path` is not a regular file (a pipe,
-    /// `/dev/stdout`), writes to it directly.
+    /// Writes a file, which appears at `path` when finished, or to the pipe or device that is there.
     pub(super) fn to_path(path: &Path, compression: OuterCompression) -> Result<Self> {
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {
-                return Err(Error::usage(format!("{} is a directory", path.display()))
-                    .hint("name the archive to write"));
-            }
-            Ok(metadata) if !metadata.is_file() => {
-                let file = OpenOptions::new().write(true).open(path).path("open", path)?;
-                return Self::to_stream(Box::new(file), compression);
-            }
-            _ => {}
-        }
+        let path = &match output::target(path)? {
+            output::Target::Through(file) => return Self::to_stream(Box::new(file), compression),
+            output::Target::Replace(path) => path,
+        };
         let temporary = Temporary::beside(path);
         let file = OpenOptions::new()
             .write(true)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::transfer::parts::list::Part;
 use crate::transfer::parts::set::Fault;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::{Descriptor, Digest, Document};
 use imgctl_store::store::Store;
 use imgctl_store::store::images::is_platform;
@@ -105,7 +105,7 @@ impl Request {
             Ok(text) => text,
             Err(reason) => return error.hint(format!("the list cannot be written: {reason}")),
         };
-        match atomic::write(path, &text, 0o644, Durability::Atomic) {
+        match output::write(path, &text, 0o644, Durability::Atomic) {
             Ok(()) => error.hint(format!(
                 "{0} lists what is missing: repeat the command that made the archive with \
                  --request {0}, and it writes just that",

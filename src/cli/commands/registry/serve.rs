@@ -1,6 +1,7 @@
 //! `imgctl registry serve`.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::cli::{
     registry_options::{RegistryArgs, read_token},
 };
 use crate::ui::edge;
-use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::output::{self, Durability, Target};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
@@ -162,7 +163,8 @@ enum LogFormat {
 /// Serves until a signal arrives.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     if args.store {
-        return serve(StoreBackend::new(context.store()?), args, context);
+        let arbiter = args.registry.arbiter(context)?;
+        return serve(StoreBackend::new(context.store()?, &arbiter), args, context);
     }
     // sealos serves from memory: here, from a directory that goes with the process.
     let scratch = match &args.place[..] {
@@ -392,19 +394,30 @@ fn exposure(address: SocketAddr, options: &ServeOptions, is_cache: bool) -> Opti
     ))
 }
 
-struct PidFile<'a>(&'a Path);
+/// The file with the process ID, if one was made: a device or a pipe is not removed.
+struct PidFile(Option<PathBuf>);
 
-impl<'a> PidFile<'a> {
-    fn write(path: &'a Path) -> Result<Self> {
+impl PidFile {
+    fn write(path: &Path) -> Result<Self> {
         let text = format!("{}\n", std::process::id());
-        atomic::write(path, text.as_bytes(), 0o644, Durability::Atomic)?;
-        Ok(Self(path))
+        Ok(Self(match output::target(path)? {
+            Target::Replace(path) => {
+                output::write(&path, text.as_bytes(), 0o644, Durability::Atomic)?;
+                Some(path)
+            }
+            Target::Through(mut file) => {
+                file.write_all(text.as_bytes()).path("write", path)?;
+                None
+            }
+        }))
     }
 }
 
-impl Drop for PidFile<'_> {
+impl Drop for PidFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

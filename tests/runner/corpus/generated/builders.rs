@@ -28,7 +28,7 @@ pub(super) struct Pair<'a> {
 /// What the two made of a case.
 pub(super) enum Outcome {
     Same,
-    /// Neither builds it.
+    /// Neither builds it, or imgctl refuses it on purpose.
     Refused,
     Differ(Vec<String>),
 }
@@ -58,6 +58,8 @@ impl<'a> Pair<'a> {
             (true, true) => self.compare_images(&image),
             (false, false) => Outcome::Refused,
             (true, false) => Outcome::Differ(vec![format!("- buildah: {}", last(&theirs))]),
+            // buildah replaces what is there, with all that is in it.
+            (false, true) if ours.stderr().contains("cannot replace it") => Outcome::Refused,
             (false, true) => Outcome::Differ(vec![format!("+ imgctl: {}", ours.stderr())]),
         }
     }

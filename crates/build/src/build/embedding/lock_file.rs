@@ -10,7 +10,7 @@ use crate::embed::lock::{LOCK_FILE, Lock, Locked, MAX_LOCK};
 use crate::embed::resolve::{Origin, ResolvedImage};
 use crate::embed::{ContextFiles as _, Found};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
 
 /// The lock of a build.
@@ -91,7 +91,7 @@ pub(super) fn update(
     if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(());
     }
-    atomic::write(&path, text.as_bytes(), 0o644, Durability::Durable)
+    output::write(&path, text.as_bytes(), 0o644, Durability::Durable)
 }
 
 fn path(options: &Options) -> Result<PathBuf> {

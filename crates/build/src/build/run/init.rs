@@ -137,15 +137,18 @@ fn become_user(spec: &RunSpec) -> Result<()> {
         )
     };
     own_standard_streams(user.uid);
-    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    // The primary group is among the supplementary ones: otherwise a set-group-ID program would drop
+    // it, and with it a permission that denies this group something (CVE-2023-25173).
+    let mut groups: Vec<Gid> = vec![gid];
+    groups.extend(user.groups.iter().copied().map(Gid::from_raw).filter(|group| *group != gid));
     // Where the kernel denies setgroups (a user namespace with a single ID), the supplementary
     // groups are the invoking user's own.
     let forbidden =
         std::fs::read("/proc/self/setgroups").is_ok_and(|text| text.starts_with(b"deny"));
-    if !(forbidden && groups.is_empty()) {
+    if !(forbidden && groups.len() == 1) {
         nix::unistd::setgroups(&groups).doing(doing).map_err(with_hint)?;
     }
-    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     nix::unistd::setresgid(gid, gid, gid).doing(doing).map_err(with_hint)?;
     nix::unistd::setresuid(uid, uid, uid).doing(doing).map_err(with_hint)?;
     seccomp::set(user.uid == 0, insecure)

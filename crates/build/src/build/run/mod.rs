@@ -23,6 +23,7 @@
 pub mod passwd;
 pub mod spec;
 
+mod below;
 mod emulator;
 pub(crate) mod idmap;
 mod init;

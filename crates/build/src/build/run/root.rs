@@ -2,20 +2,24 @@
 //! mounts and a few files in `/etc`. Ends with `pivot_root` into it. Runs in a private mount
 //! namespace. Does not know about users and capabilities.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, FileType, Gid, Mode, OFlags, ResolveFlags, StatVfsMountFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{self, MountFlags, UnmountFlags};
 
+use super::below;
 use super::spec::{Bytes, MountKind, Network, RunSpec, SandboxMount, Security, Stub};
-use super::target::{self, Place, Want};
-use imgctl_base::error::{Error, IoContext, Result};
+use super::target::{self, Place, Want, fd_path, open_path};
+use imgctl_base::error::{Context, Error, IoContext, Result};
+use imgctl_store::mount::mountinfo::MountPoint;
 
 /// Paths hidden from commands, as in Docker: they expose or affect the whole machine.
-const MASKED: [&str; 9] = [
+const MASKED: [&str; 12] = [
     "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
@@ -23,8 +27,11 @@ const MASKED: [&str; 9] = [
     "/proc/timer_stats",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/sys/devices/virtual/powercap",
     "/sys/firmware",
 ];
+/// The processors; the directory `thermal_throttle` of each is hidden as well.
+const PROCESSORS: &str = "/sys/devices/system/cpu";
 /// Read-only paths, as in Docker: writing there configures the whole machine.
 const READ_ONLY: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
@@ -63,6 +70,9 @@ pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
         for path in MASKED {
             tree.mask(path)?;
         }
+        for path in tree.throttles()? {
+            tree.mask(&path)?;
+        }
         for path in READ_ONLY {
             tree.make_read_only(path)?;
         }
@@ -76,6 +86,8 @@ pub(super) struct Tree<'a> {
     root: OwnedFd,
     /// A tmpfs that only this process sees, with the content of files that are bind-mounted.
     scratch: OwnedFd,
+    /// `/dev/null` on a read-only mount, in the place of what is hidden.
+    null: OwnedFd,
     /// Paths of mounts: mount points created below them are not created in the root.
     covered: Vec<Vec<Vec<u8>>>,
     stubs: &'a mut Vec<Stub>,
@@ -104,7 +116,8 @@ impl<'a> Tree<'a> {
             restrict(&root, MountFlags::NODEV).doing(doing)?;
         }
         let root = open_path(&root).doing(doing)?;
-        Ok(Self { root, scratch, covered: Vec::new(), stubs })
+        let null = null_in(&scratch)?;
+        Ok(Self { root, scratch, null, covered: Vec::new(), stubs })
     }
 
     /// Finds or creates a mount point.
@@ -149,26 +162,39 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Binds `source` to a mount point, with `flags` in addition to those of the source.
+    /// Binds a file to a mount point, with `flags` in addition to those of the source.
     pub(super) fn bind(
         &mut self,
         source: &OwnedFd,
         place: &Place,
         flags: MountFlags,
     ) -> Result<(), Errno> {
-        match mount::mount_bind(fd_path(source), fd_path(&place.fd)) {
-            // In a user namespace, a directory can only be bound together with the mounts below it.
-            Err(Errno::INVAL) => mount::mount_bind_recursive(fd_path(source), fd_path(&place.fd))?,
-            other => other?,
-        }
+        mount::mount_bind(fd_path(source), fd_path(&place.fd))?;
         self.covered.push(place.components.clone());
-        self.restrict(place, flags)
+        self.restrict(place, flags).map(drop)
     }
 
-    /// Adds flags to the topmost mount at a place.
-    fn restrict(&self, place: &Place, flags: MountFlags) -> Result<(), Errno> {
+    /// Binds a file or directory to a mount point together with the mounts below it, as every user
+    /// sees them, if they are among those that `stay`. The flags are for the source itself; nothing can
+    /// be written below.
+    fn bind_all(
+        &mut self,
+        source: &OwnedFd,
+        place: &Place,
+        flags: MountFlags,
+        stay: fn(&MountPoint) -> bool,
+    ) -> Result<()> {
+        let doing = || "cannot bind it".to_owned();
+        mount::mount_bind_recursive(fd_path(source), fd_path(&place.fd)).doing(doing)?;
+        self.covered.push(place.components.clone());
+        below::seal(&self.restrict(place, flags).doing(doing)?, stay, &self.null)
+    }
+
+    /// Adds flags to the topmost mount at a place, which is returned.
+    fn restrict(&self, place: &Place, flags: MountFlags) -> Result<OwnedFd, Errno> {
         let top = target::reopen(self.root.as_fd(), &place.components)?;
-        restrict(Path::new(&fd_path(&top)), flags)
+        restrict(Path::new(&fd_path(&top)), flags)?;
+        Ok(top)
     }
 
     fn proc_and_sys(&mut self, spec: &RunSpec) -> Result<()> {
@@ -183,16 +209,16 @@ impl<'a> Tree<'a> {
             Security::Sandbox => inert | MountFlags::RDONLY,
             Security::Insecure => inert,
         };
+        let doing = || "cannot mount /sys for RUN".to_owned();
         match self.mount(&sys, "sysfs", flags, "") {
             // sysfs belongs to a network namespace, and this one is the host's, not that of our
-            // user namespace.
+            // user namespace. What is mounted below it (cgroups, debugfs) is covered.
             Err(Errno::PERM) if spec.network == Network::Host => {
                 let host = open_path(Path::new("/sys")).path("open", "/sys")?;
-                self.bind(&host, &sys, flags)
+                self.bind_all(&host, &sys, flags, |_| false).context(doing)
             }
-            other => other,
+            other => other.doing(doing),
         }
-        .doing(|| "cannot mount /sys for RUN".to_owned())
     }
 
     fn etc(&mut self, spec: &RunSpec) -> Result<()> {
@@ -204,7 +230,7 @@ impl<'a> Tree<'a> {
         ];
         for (name, content) in files {
             let Some(content) = content else { continue };
-            let source = self.keep(name, &content.0, 0o644)?;
+            let source = keep(&self.scratch, name, &content.0, 0o644)?;
             self.bind_file(&source, format!("/etc/{name}").as_bytes(), false)?;
         }
         Ok(())
@@ -221,17 +247,6 @@ impl<'a> Tree<'a> {
             .doing(|| format!("cannot create a file at {}", String::from_utf8_lossy(target)))
     }
 
-    /// Creates a file in the scratch file system.
-    fn keep(&self, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd> {
-        let doing = || format!("cannot store {name} in memory for RUN");
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = fs::openat(&self.scratch, name, flags, Mode::empty()).doing(doing)?;
-        let mut file = std::fs::File::from(file);
-        std::io::Write::write_all(&mut file, content).doing(doing)?;
-        fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777)).doing(doing)?;
-        fs::openat(&self.scratch, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).doing(doing)
-    }
-
     fn add(&mut self, wanted: &SandboxMount, index: usize) -> Result<()> {
         let target = &wanted.target.0;
         let shown = wanted.target.as_path().display();
@@ -242,7 +257,7 @@ impl<'a> Tree<'a> {
                 let place = self.place_outside_kernel(target, want)?;
                 let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
                 flags.set(MountFlags::RDONLY, *read_only);
-                self.bind(&source, &place, flags).doing(doing)
+                self.bind_all(&source, &place, flags, below::holds_files).context(doing)
             }
             MountKind::Tmpfs { size, mode } => {
                 let place = self.place_outside_kernel(target, Want::Directory)?;
@@ -254,7 +269,7 @@ impl<'a> Tree<'a> {
                 self.mount(&place, "tmpfs", flags, &data).doing(doing)
             }
             MountKind::File { content, mode, uid, gid } => {
-                let source = self.keep(&format!("file-{index}"), &content.0, *mode)?;
+                let source = keep(&self.scratch, &format!("file-{index}"), &content.0, *mode)?;
                 let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
                 fs::chownat(&source, "", owner.0, owner.1, fs::AtFlags::EMPTY_PATH).map_err(
                     |errno| {
@@ -297,20 +312,31 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn mask(&mut self, path: &str) -> Result<()> {
+    fn mask(&self, path: &str) -> Result<()> {
         let Some(place) = self.kernel_place(path)? else {
             return Ok(());
         };
-        let doing = || format!("cannot mask {path} for RUN");
-        let stat = fs::fstat(&place.fd).doing(doing)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let flags =
-                MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            self.mount(&place, "tmpfs", flags, "nr_inodes=2,size=4k").doing(doing)
-        } else {
-            let null = open_device("null")?;
-            self.bind(&null, &place, MountFlags::RDONLY).doing(doing)
+        below::cover(&place.fd, &self.null).context(|| format!("cannot mask {path} for RUN"))
+    }
+
+    /// Returns the paths that tell how hot each processor is, where there are such.
+    fn throttles(&self) -> Result<Vec<String>> {
+        let Some(place) = self.kernel_place(PROCESSORS)? else {
+            return Ok(Vec::new());
+        };
+        let doing = || format!("cannot list {PROCESSORS} for RUN");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = fs::openat(&place.fd, ".", flags, Mode::empty()).doing(doing)?;
+        let mut paths = Vec::new();
+        for entry in fs::Dir::read_from(&directory).doing(doing)? {
+            let entry = entry.doing(doing)?;
+            let name = entry.file_name().to_string_lossy();
+            let number = name.strip_prefix("cpu").unwrap_or_default();
+            if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) {
+                paths.push(format!("{PROCESSORS}/{name}/thermal_throttle"));
+            }
         }
+        Ok(paths)
     }
 
     fn make_read_only(&mut self, path: &str) -> Result<()> {
@@ -319,7 +345,7 @@ impl<'a> Tree<'a> {
         };
         let doing = || format!("cannot make {path} read-only for RUN");
         mount::mount_bind_recursive(fd_path(&place.fd), fd_path(&place.fd)).doing(doing)?;
-        self.restrict(&place, MountFlags::RDONLY).doing(doing)
+        self.restrict(&place, MountFlags::RDONLY).doing(doing).map(drop)
     }
 
     /// Makes the tree `/` and detaches everything else.
@@ -376,6 +402,28 @@ fn mount_devices(tree: &mut Tree<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Creates a file in the scratch file system.
+fn keep(scratch: &OwnedFd, name: &str, content: &[u8], mode: u32) -> Result<OwnedFd> {
+    let doing = || format!("cannot store {name} in memory for RUN");
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = fs::openat(scratch, name, flags, Mode::empty()).doing(doing)?;
+    let mut file = std::fs::File::from(file);
+    std::io::Write::write_all(&mut file, content).doing(doing)?;
+    fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777)).doing(doing)?;
+    fs::openat(scratch, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).doing(doing)
+}
+
+/// Makes [`Tree::null`]. Read-only affects the node, which belongs to the host: chmod fails.
+fn null_in(scratch: &OwnedFd) -> Result<OwnedFd> {
+    let doing = || "cannot prepare /dev/null for RUN".to_owned();
+    let place = keep(scratch, "null", b"", 0)?;
+    mount::mount_bind(fd_path(&open_device("null")?), fd_path(&place)).doing(doing)?;
+    let null = target::reopen(scratch.as_fd(), ["null"]).doing(doing)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    restrict(Path::new(&fd_path(&null)), flags).doing(doing)?;
+    Ok(null)
+}
+
 /// Opens one of the host's devices and verifies that it is the device that its name says.
 fn open_device(name: &str) -> Result<OwnedFd> {
     let path = Path::new("/dev").join(name);
@@ -409,16 +457,6 @@ pub(super) fn restrict(path: &Path, flags: MountFlags) -> Result<(), Errno> {
         }
     }
     mount::mount_remount(path, all, c"")
-}
-
-/// Returns a path for a descriptor that mount(2) accepts. `/proc` is still the host's.
-pub(super) fn fd_path(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
-}
-
-/// Opens a host path for mounting from or onto it.
-pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
-    fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Opens the source of a bind mount. No symlink is followed in any component, so that none can be

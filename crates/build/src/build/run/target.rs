@@ -3,7 +3,8 @@
 //! text that is resolved here, inside the root. Does not know about mounting.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -183,6 +184,16 @@ fn remove_stub(root: BorrowedFd<'_>, stub: &Stub) -> Result<(), Errno> {
     )
 }
 
+/// Returns a path for a descriptor that mount(2) accepts. `/proc` is still the host's.
+pub(super) fn fd_path(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Opens a host path for mounting from or onto it.
+pub(super) fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
+    fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn open_entry(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
@@ -253,7 +264,6 @@ mod tests {
     use super::*;
     use std::fs as std_fs;
     use std::os::unix::fs::symlink;
-    use std::path::Path;
 
     fn open(path: &Path) -> OwnedFd {
         fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
