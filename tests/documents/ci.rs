@@ -40,9 +40,11 @@ fn blocks(text: &str, keys: &[&str]) -> Vec<String> {
     for (number, line) in lines.iter().enumerate() {
         let bare = line.trim_start().trim_start_matches("- ");
         let Some(rest) = keys.iter().find_map(|key| bare.strip_prefix(key)) else { continue };
+        // Keys beside this one are no part of its block.
+        let own = line.len() - bare.len();
         let below = lines[number + 1..]
             .iter()
-            .take_while(|next| next.trim().is_empty() || indent(next) > indent(line));
+            .take_while(|next| next.trim().is_empty() || indent(next) > own);
         let below: Vec<&str> = below.copied().collect();
         found.push(format!("{rest}\n{}", below.join("\n")));
     }
@@ -144,7 +146,7 @@ fn inputs_reach_no_shell_as_text() {
         let path = path.display();
         for script in blocks(&text, &["run:", "script:", "before_script:", "after_script:"]) {
             scripts += 1;
-            for from in ["${{", "$[[", "$(params.", "$(workspaces.", "$(context."] {
+            for from in ["${{", "$[[", "$(params.", "$(workspaces.", "$(results.", "$(context."] {
                 if script.contains(from) {
                     wrong.push(format!("{path}: a script contains `{from}`: {script}"));
                 }
@@ -191,14 +193,38 @@ fn inputs_stand_in_quotes() {
     assert!(!unquoted("[[ -z $INPUT_X ]] && x=$INPUT_X; a \"$INPUT_ARGS\" # $INPUT_X"));
     let mut wrong = Vec::new();
     for (path, text) in files() {
-        // Between words only, without patterns: that is what `set -f` leaves.
-        let mut splits = false;
         for line in text.lines() {
-            splits |= line.trim() == "set -f";
-            if unquoted(line) && !splits {
+            if unquoted(line) {
                 wrong.push(format!("{}: an input outside of quotes: {line}", path.display()));
             }
         }
     }
     none(&wrong);
+}
+
+#[test]
+fn nothing_is_published_before_all_tests_have_run() {
+    let release = read(".github/workflows/release.yml");
+    let jobs = jobs(&release);
+    let calls = "    uses: ./.github/workflows/ci.yml";
+    let tests = |lines: &str| lines.lines().any(|line| line == calls);
+    let needs = |lines: &str| -> Vec<String> {
+        let line = lines.lines().find_map(|line| line.strip_prefix("    needs: "));
+        let names = line.unwrap_or_default().trim_matches(['[', ']']).split(", ");
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    // The jobs that wait for the tests, and the tests themselves.
+    let mut behind: Vec<&str> = Vec::new();
+    for _ in &jobs {
+        let waits = |lines: &str| needs(lines).iter().any(|need| behind.contains(&need.as_str()));
+        let found = jobs.iter().filter(|(_, lines)| tests(lines) || waits(lines));
+        behind = found.map(|(name, _)| name.as_str()).collect();
+    }
+    let all: Vec<&str> = jobs.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(behind, all, "a job of the release does not wait for ci.yml");
+    assert!(all.len() >= 4, "{all:?}");
+    let ci = read(".github/workflows/ci.yml");
+    for part in ["  workflow_call:", "scripts/test --quick", "scripts/test ${", "deny --locked"] {
+        assert!(ci.contains(part), "{part}");
+    }
 }

@@ -275,3 +275,106 @@ fn every_script_parses() {
     }
     assert!(seen > 30, "only {seen} scripts were found");
 }
+
+/// Stands in for curl: serves the files below `$FILES` under any name of a server, over TLS only.
+const CURL: &str = r#"#!/bin/sh
+while [ $# -gt 1 ]; do
+  case $1 in
+    --proto | --proto-redir) [ "$2" = =https ] || exit 1; tls=x$tls; shift ;;
+    -o) out=$2; shift ;;
+  esac
+  shift
+done
+[ "$tls" = xx ] || exit 1
+path=${1#https://*/}
+[ "$path" != "$1" ] && cp "$FILES/$path" "$out"
+"#;
+
+#[test]
+fn a_download_without_its_checksum_is_not_used() {
+    let env = TestEnv::new();
+    let sha256 = |path: &Path| Ran::new(tool("sha256sum", [path])).ok().stdout()[..64].to_owned();
+    let curl = env.write("bin/curl", CURL);
+    Ran::new(tool("chmod", ["755", curl.to_str().unwrap()])).ok();
+    let arch = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let k3s = if arch == "amd64" { "k3s" } else { "k3s-arm64" };
+    // Files of the publisher, below its address, each followed by the file that has its checksum.
+    let kubernetes = format!("v9.9.9/bin/linux/{arch}");
+    for name in ["kubeadm", "kubelet", "kubectl"] {
+        let text = if name == "kubeadm" { KUBEADM } else { "#!/bin/sh\n" };
+        let file = env.write(format!("files/{kubernetes}/{name}"), text);
+        env.write(format!("files/{kubernetes}/{name}.sha256"), sha256(&file));
+    }
+    let file = env.write(format!("files/v9.9.9%2Bk3s1/{k3s}"), "#!/bin/sh\n");
+    let list = format!("{}  {k3s}-airgap\n{}  {k3s}\n", "0".repeat(64), sha256(&file));
+    env.write(format!("files/v9.9.9%2Bk3s1/sha256sum-{arch}.txt"), list);
+    let cri = env.path("programs");
+    let fetch = |example: &str, url: &str, version: &str| {
+        let folder = repository().join("Kubefile.examples").join(example);
+        let copy = env.path(example);
+        let _ = std::fs::remove_dir_all(&copy);
+        Ran::new(tool("cp", [OsStr::new("-R"), folder.as_ref(), copy.as_ref()])).ok();
+        let _ = std::fs::remove_dir_all(copy.join("bin"));
+        let mut command = tool(copy.join("fetch").to_str().unwrap(), [] as [&str; 0]);
+        let path = std::env::var("PATH").unwrap();
+        command
+            .env("PATH", format!("{}:{path}", env.path("bin").display()))
+            .env("FILES", env.path("files"))
+            .envs([("KUBE_URL", url), ("K3S_URL", url)])
+            .env("KUBE_VERSION", version)
+            .env("K3S_VERSION", format!("{version}+k3s1"))
+            .envs([("CRI_BIN", &cri), ("CNI_BIN", &cri)]);
+        (Ran::new(command), copy.join("bin").join(if example == "k3s" { k3s } else { "kubelet" }))
+    };
+    for program in PROGRAMS {
+        env.write(Path::new("programs").join(program), "");
+    }
+    let url = "https://files.example";
+    for example in ["kubernetes", "k3s"] {
+        fetch(example, url, "v9.9.9").0.ok();
+        for plain in ["http://files.example", "file:///tmp", "ftp://files.example", "files.example"]
+        {
+            let (ran, placed) = fetch(example, plain, "v9.9.9");
+            assert!(ran.fails(1).stderr().contains("is not an https:// address"), "{plain}");
+            assert!(!placed.exists());
+        }
+    }
+    // Kubernetes' default version is verified with the list in the repository, whatever the server says.
+    for name in ["kubeadm", "kubelet", "kubectl"] {
+        for end in ["", ".sha256"] {
+            let from = env.path(format!("files/{kubernetes}/{name}{end}"));
+            let text = std::fs::read(from).unwrap();
+            env.write(format!("files/v1.34.1/bin/linux/{arch}/{name}{end}"), text);
+        }
+    }
+    let (ran, placed) = fetch("kubernetes", url, "v1.34.1");
+    assert!(ran.fails(1).stderr().contains("does not have the checksum"));
+    assert!(!placed.exists());
+
+    let (kubelet, k3s_file) = (format!("{kubernetes}/kubelet"), format!("v9.9.9%2Bk3s1/{k3s}"));
+    let k3s_list = format!("v9.9.9%2Bk3s1/sha256sum-{arch}.txt");
+    let airgap = format!("{}  {k3s}-airgap\n", "0".repeat(64));
+    let cases: [(&str, &str, Option<&str>); 8] = [
+        ("kubernetes", &kubelet, Some("#!/bin/sh\nevil\n")),
+        ("kubernetes", &format!("{kubelet}.sha256"), None),
+        ("kubernetes", &format!("{kubelet}.sha256"), Some("")),
+        ("kubernetes", &format!("{kubelet}.sha256"), Some("<html>not found</html>")),
+        ("k3s", &k3s_file, Some("#!/bin/sh\nevil\n")),
+        ("k3s", &k3s_list, None),
+        ("k3s", &k3s_list, Some("")),
+        ("k3s", &k3s_list, Some(&airgap)),
+    ];
+    for (example, name, content) in cases {
+        let file = env.path("files").join(name);
+        let before = std::fs::read(&file).unwrap();
+        match content {
+            Some(content) => std::fs::write(&file, content).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        let (ran, placed) = fetch(example, url, "v9.9.9");
+        let ran = ran.fails(1);
+        assert!(ran.stderr().contains("checksum") || content.is_none(), "{}", ran.report());
+        assert!(!placed.exists(), "{name} {content:?}");
+        std::fs::write(&file, before).unwrap();
+    }
+}

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use imgctl_template::yaml;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::common::registry::Registry;
-use crate::common::{IMGCTL, Ran, TestEnv, json, repository, tool};
+use crate::common::{IMGCTL, Ran, TestEnv, json as json_file, repository, tool};
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(repository().join(file)).unwrap()
@@ -193,7 +193,7 @@ fn the_action_builds_with_the_inputs_of_build_push_action() {
     assert_eq!(outputs["imageid"], format!("sha256:{}", ran.stdout().lines().last().unwrap()));
     let metadata: Value = serde_json::from_str(&outputs["metadata"]).unwrap();
     assert_eq!(metadata["image.name"], "localhost/x:v1,localhost/x:v2,localhost/y:v1");
-    assert!(json(&machine.env.path("work/findings.sarif"))["runs"].is_array());
+    assert!(json_file(&machine.env.path("work/findings.sarif"))["runs"].is_array());
     let summary = std::fs::read_to_string(machine.env.path("runner/summary")).unwrap();
     assert!(summary.contains("| Against `localhost/x:v0` | there is none yet |"), "{summary}");
     // The secrets were in files of their own, which are gone.
@@ -354,7 +354,7 @@ fn the_gitlab_component_builds_and_pushes() {
         ("image", "imgctl"),
         ("context", "image"),
         ("push", if push { "true" } else { "false" }),
-        ("args", "--tls-verify=false --label a=b"),
+        ("args", "--tls-verify=false --label a=b   --label star=* --label=run=$(touch_evil)`x`"),
         ("compare", "localhost/none"),
     ];
     let jobs = filled(jobs, "$[[", "]]", &|name| {
@@ -389,7 +389,13 @@ fn the_gitlab_component_builds_and_pushes() {
     // docker-registry of this test speaks plain HTTP, which `login` has to be told.
     let conf = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.host);
     command.env("CONTAINERS_REGISTRIES_CONF", machine.env.write("registries.conf", conf));
+    // Files that a pattern in the arguments would match.
+    machine.env.write("work/star=file", "");
     let ran = Ran::new(command).ok();
+    let config = machine.env.config(&format!("{name}:0123abcd"));
+    let labels = &config["config"]["Labels"];
+    assert_eq!((&labels["a"], &labels["star"]), (&json!("b"), &json!("*")));
+    assert_eq!(labels["run"], "$(touch_evil)`x`");
     assert!(ran.stderr().contains("section_start:"), "{}", ran.report());
     assert!(!ran.report().contains(crate::common::registry::PASSWORD), "{}", ran.report());
     let variables = std::fs::read_to_string(machine.env.path("work/imgctl.env")).unwrap();
@@ -451,11 +457,7 @@ fn the_tekton_task_writes_its_results() {
         _ => parameter(expression.strip_prefix("params.").unwrap()),
     };
     let step = &spec["steps"][0];
-    // `$(dirname …)` is the shell's, as Tekton leaves what it does not know.
-    let script = step["script"].as_str().unwrap();
-    let script =
-        script.replace("$(results.IMAGE_DIGEST.path)", &value("results.IMAGE_DIGEST.path"));
-    let script = machine.env.write("script.sh", script);
+    let script = machine.env.write("script.sh", step["script"].as_str().unwrap());
     // `$(params.EXTRA_ARGS[*])` becomes the elements of the array.
     let extra = ["--tls-verify=false", "--label", "a=b c"];
     let arguments = [&[script.to_str().unwrap()], &extra[..]].concat();
