@@ -11,6 +11,7 @@ use crate::common::registry::Registry;
 use crate::common::{IMGCTL, Ran, TestEnv, json, needs_root, noise};
 
 mod remote;
+mod tampered;
 mod trust;
 
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! Layers of imported caches. A record that its reader trusts is used as the store's own would be: the
-//! step's key says that the layer is the right one. Of any other record, every claim is verified: a
-//! layer of known content is made again and compared; any other is fetched and examined. What a command
-//! has made cannot be verified, so it is only used if it is trusted.
+//! step's key says that the layer is the right one. Of any other record, every claim is verified: the
+//! build makes the layer again, of embedded images with the blobs in the fetched layer, and compares
+//! digests, size and form. What a command has made cannot be made again, so it is only used if it is
+//! trusted.
 //!
 //! If the result goes to a registry only, trusted layers stay in the registry of the cache.
 
@@ -16,6 +17,15 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::LayerKind;
 use imgctl_store::layer::chunked;
 use imgctl_store::layer::{Compression, Mtime, Toc, planned};
+
+/// How the build recreates a layer of a record that is not trusted.
+pub(crate) struct Recreate<'a> {
+    /// A blob that is larger, in bytes, is not fetched.
+    pub(crate) largest: u64,
+    /// Makes the layer that the build would have made, with content of the fetched layer according to
+    /// its table of contents; every content is verified.
+    pub(crate) make: &'a dyn Fn(&CachedLayer, &Toc) -> Result<CachedLayer>,
+}
 
 impl LayerMaker<'_> {
     /// Returns the layer of `items` as a cache has it, with the times that it has there: so the layer
@@ -92,19 +102,21 @@ impl LayerMaker<'_> {
         Some(items)
     }
 
-    /// Returns the layers of a step that an imported cache has, left where they are or fetched. Of a
-    /// record that is not trusted, `accept` examines each layer by its table of contents. `None` if no
-    /// cache has layers that can be used.
+    /// Returns the layers of a step that an imported cache has, left where they are or fetched. A
+    /// record that is not trusted must name the layers that `recreate` makes of the fetched ones.
+    /// `None` if no cache has layers that can be used.
     pub(crate) fn fetched(
         &self,
         key: &str,
         basis: Basis,
-        accept: &dyn Fn(&CachedLayer, &Toc) -> Result<()>,
+        recreate: Option<&Recreate<'_>>,
     ) -> Option<Vec<CachedLayer>> {
         for Candidate { import, step, is_trusted } in self.cache.imported().find(key, basis) {
-            let used = match is_trusted && self.can_stay(import, step) {
-                true => self.leave_all(import, step),
-                false => self.fetch_all(import, step, accept),
+            let used = match (is_trusted, recreate) {
+                (true, _) if self.can_stay(import, step) => self.leave_all(import, step),
+                (true, _) => self.fetch_all(import, step, None),
+                (false, Some(recreate)) => self.fetch_all(import, step, Some(recreate)),
+                (false, None) => Err(Error::bad_content("nobody vouches for it")),
             };
             match used {
                 Ok(layers) => return Some(layers),
@@ -131,14 +143,21 @@ impl LayerMaker<'_> {
         &self,
         import: &Import,
         step: &Step,
-        accept: &dyn Fn(&CachedLayer, &Toc) -> Result<()>,
+        recreate: Option<&Recreate<'_>>,
     ) -> Result<Vec<CachedLayer>> {
         let mut layers = Vec::new();
         for recorded in &step.layers {
             self.check_form(&recorded.layer())?;
+            if recreate.is_some_and(|recreate| recorded.size > recreate.largest) {
+                return Err(wrong(&recorded.layer(), "is larger than what the build makes"));
+            }
             let (layer, toc) = import.fetch(recorded, self.store, self.reporter)?;
             self.check_content(&layer, &toc)?;
-            accept(&layer, &toc)?;
+            if let Some(recreate) = recreate
+                && (recreate.make)(&layer, &toc)? != layer
+            {
+                return Err(wrong(&layer, "is not what the build makes"));
+            }
             layers.push(layer);
         }
         Ok(layers)

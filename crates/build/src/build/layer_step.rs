@@ -279,12 +279,22 @@ impl LayerMaker<'_> {
         self.lease.hold_all([&layer.digest, &layer.diff_id])?;
         self.store.commit(ingest, &layer.digest)?;
         self.store.put_toc(&layer.digest, &layer.diff_id, &layer.toc)?;
+        let stored = self.described(&layer, kind, newest)?;
+        Ok((layer, stored))
+    }
+
+    /// Describes a layer as a stage has it.
+    pub(super) fn described(
+        &self,
+        layer: &Layer,
+        kind: LayerKind,
+        newest: i64,
+    ) -> Result<CachedLayer> {
         let media_type = self.compression_of(kind).media_type(self.docker)?;
         let mut descriptor = Descriptor::new(media_type, layer.digest.clone(), layer.size);
         descriptor.annotations.extend(layer.annotations.clone());
         descriptor.annotations.insert(LAYER_KIND.to_owned(), kind.as_str().to_owned());
-        let stored = CachedLayer { descriptor, diff_id: layer.diff_id.clone(), newest };
-        Ok((layer, stored))
+        Ok(CachedLayer { descriptor, diff_id: layer.diff_id.clone(), newest })
     }
 }
 

@@ -57,7 +57,7 @@ impl Stage<'_> {
         let key = self.run_key(step, &mounts, network)?;
         let cache = self.shared.cache;
         let known = match cache.get(self.shared.store, self.shared.lease, &key)? {
-            None => self.layer_maker().fetched(&key, Basis::Run, &|_, _| Ok(())),
+            None => self.layer_maker().fetched(&key, Basis::Run, None),
             known => known,
         };
         if let Some(layers) = known {

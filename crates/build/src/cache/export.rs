@@ -13,7 +13,7 @@ use crate::cache::import::Imported;
 use crate::cache::options::{Mode, Target};
 use crate::cache::place::CachePlace;
 use crate::cache::records::{self, Basis, CachedLayer, RecordedLayer, Records, Step, Used};
-use crate::cache::signed::Signer;
+use crate::cache::signed::{Signer, is_signed};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::Client;
@@ -165,6 +165,8 @@ impl Export<'_> {
         let mut ours = BTreeMap::new();
         for (key, (basis, layers)) in &self.used {
             let old = base.steps.get(*key).filter(|old| old.names(layers));
+            // Whoever wrote a record may have put wrong times in: a signature vouches for them too.
+            let old = old.filter(|old| self.signer.is_none_or(|by| is_signed(key, old, by.public())));
             let old = old.or_else(|| self.imported.recorded(key, layers));
             let step = match old.filter(|old| old.basis == *basis) {
                 Some(old) => Some(Step { used: self.today, ..old.clone() }),

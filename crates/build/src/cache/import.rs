@@ -123,7 +123,8 @@ impl Imported {
     }
 
     /// Returns the records of a step and whether they are trusted: trusted ones first, then those of
-    /// the first cache. Results of commands are only found if they are trusted.
+    /// the first cache. What the build cannot recreate (results of commands) is only found if it is
+    /// trusted.
     pub(crate) fn find(&self, key: &str, basis: Basis) -> Vec<Candidate<'_>> {
         let mut found: Vec<Candidate<'_>> = Vec::new();
         for import in &self.imports {
@@ -134,7 +135,7 @@ impl Imported {
             }
         }
         found.sort_by_key(|candidate| !candidate.is_trusted);
-        if basis == Basis::Run {
+        if !basis.can_be_recreated() {
             let all = found.len();
             found.retain(|candidate| candidate.is_trusted);
             if found.len() < all && !self.is_told.swap(true, Ordering::Relaxed) {
@@ -148,11 +149,13 @@ impl Imported {
         found
     }
 
-    /// Returns the record of a step that names exactly these layers.
+    /// Returns the record of a step that is trusted and names exactly these layers. What another record
+    /// says besides (the times of entries) may be wrong.
     pub(crate) fn recorded(&self, key: &str, layers: &[CachedLayer]) -> Option<&Step> {
-        let mut steps =
-            self.imports.iter().filter_map(|import| import.found.records.steps.get(key));
-        steps.find(|step| step.names(layers))
+        self.imports.iter().find_map(|import| {
+            let step = import.found.records.steps.get(key)?;
+            (step.names(layers) && import.trusts(key, step)).then_some(step)
+        })
     }
 
     /// Returns the cache that has a layer.

@@ -42,8 +42,20 @@ pub(crate) enum Basis {
     Content,
     /// The inputs of a command, whose result cannot be verified.
     Run,
-    /// Paths and digests of embedded images: the downloaded layer can be verified.
+    /// Paths and digests of embedded images: the layer can be recreated from their content, which the
+    /// downloaded layer may have, and compared.
     Embedded,
+}
+
+impl Basis {
+    /// Returns whether the build can recreate the layers of a record of this kind, and so verify a
+    /// record that nobody vouches for: it is used only if the layers are the same to the byte.
+    pub(crate) fn can_be_recreated(self) -> bool {
+        match self {
+            Self::Content | Self::Embedded => true,
+            Self::Run => false,
+        }
+    }
 }
 
 /// The record of one step.

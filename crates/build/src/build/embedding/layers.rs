@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::embedding::{Made, documents_of};
+use crate::build::imported_step::Recreate;
 use crate::build::items::{LayerTar, RangeReader};
 use crate::build::shared::Shared;
 use crate::build::step_cache::{Basis, CachedLayer, Key, StepCache};
@@ -17,7 +18,7 @@ use crate::embed::plan::{DIRECTORY, File, LayerPlan};
 use crate::embed::resolve::{Origin, ResolvedImage};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
-use imgctl_base::progress::{Task, Unit};
+use imgctl_base::progress::{Silent, Task, Unit};
 use imgctl_registry::layout::paths;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Toc};
 
@@ -109,54 +110,49 @@ impl Work<'_> {
         key.finish()
     }
 
-    /// Fetches the layer from an imported cache and verifies all that is in it.
+    /// Fetches the layer from an imported cache.
     fn fetched(&self, key: &str, entries: &[(Entry, Option<&File>)]) -> Option<CachedLayer> {
         let maker = self.shared.layer_maker();
-        let accept = |layer: &CachedLayer, toc: &Toc| self.verify(layer, toc, entries);
-        match maker.fetched(key, Basis::Embedded, &accept)?.as_slice() {
+        // Headers and the list behind the archive are far smaller than that.
+        let most = |(entry, _): &(Entry, Option<&File>)| entry.size() / 64 * 65 + (16 << 10);
+        let recreate = Recreate {
+            largest: entries.iter().map(most).fold(1 << 20, u64::saturating_add),
+            make: &|layer, toc| self.recreated(layer, toc, entries),
+        };
+        match maker.fetched(key, Basis::Embedded, Some(&recreate))?.as_slice() {
             [layer] => Some(layer.clone()),
             _ => None,
         }
     }
 
-    /// Fails unless the layer has exactly these entries, each with the content of its digest.
-    fn verify(
+    /// Returns the layer that [`Work::write`] makes of these entries, with the blobs of a fetched layer.
+    /// Nothing is written: its digests count.
+    fn recreated(
         &self,
         layer: &CachedLayer,
         toc: &Toc,
         entries: &[(Entry, Option<&File>)],
-    ) -> Result<()> {
-        let other = || Error::bad_content("it does not have the embedded images");
+    ) -> Result<CachedLayer> {
         if toc.entries.len() != entries.len() {
-            return Err(other());
+            return Err(Error::bad_content("it does not have the embedded images"));
         }
         let remotes = self.shared.cache.remotes();
         let tar = LayerTar::new(self.shared.store, layer.descriptor.digest.clone(), remotes);
         let tar = tar.open()?;
+        let mut writer = LayerWriter::start(std::io::sink(), Compression::None, 1)?;
         for (listed, (entry, file)) in toc.entries.iter().zip(entries) {
-            if listed.entry != *entry {
-                return Err(other());
-            }
-            let Some(file) = file else { continue };
-            let mut content = RangeReader::new(Arc::clone(&tar), listed.offset, file.size());
-            let expected = match file {
-                File::Link(digest) => Digest::of(digest.to_string().as_bytes()),
-                File::Document(_, bytes) => Digest::of(bytes),
-                File::Blob(descriptor, _) => descriptor.digest.clone(),
-            };
-            let mut hasher = Hasher::with(expected.algorithm());
-            let mut buffer = vec![0; 256 << 10];
-            loop {
-                match content.read(&mut buffer).doing(|| format!("cannot read {}", entry.path))? {
-                    0 => break,
-                    count => hasher.update(&buffer[..count]),
+            let mut content: Box<dyn Read> = match file {
+                None => Box::new(std::io::empty()),
+                Some(File::Blob(descriptor, _)) => {
+                    let range = RangeReader::new(Arc::clone(&tar), listed.offset, descriptor.size);
+                    Box::new(Verified::new(range, &descriptor.digest, &Silent))
                 }
-            }
-            if hasher.finish() != expected {
-                return Err(other());
-            }
+                Some(file) => self.open(file, &Silent)?,
+            };
+            writer.add(entry.clone(), &mut content)?;
         }
-        Ok(())
+        let (_, made) = writer.finish()?;
+        self.shared.layer_maker().described(&made, LayerKind::Registry, 0)
     }
 
     /// Records the layer, its images' documents, and the blobs that it holds.
@@ -205,12 +201,9 @@ impl Work<'_> {
         Ok(match file {
             File::Link(digest) => Box::new(Cursor::new(digest.to_string().into_bytes())),
             File::Document(_, bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
-            File::Blob(descriptor, image) => Box::new(Verified {
-                inner: self.blob(descriptor, *image)?,
-                hasher: Some(Hasher::with(descriptor.digest.algorithm())),
-                digest: descriptor.digest.clone(),
-                task,
-            }),
+            File::Blob(descriptor, image) => {
+                Box::new(Verified::new(self.blob(descriptor, *image)?, &descriptor.digest, task))
+            }
         })
     }
 
@@ -283,14 +276,21 @@ fn entries(plan: &LayerPlan) -> Result<Vec<(Entry, Option<&File>)>> {
 }
 
 /// Hashes the bytes as they are read; a wrong digest is an error at the end.
-struct Verified<'t> {
-    inner: Box<dyn Read>,
+struct Verified<'t, R> {
+    inner: R,
     hasher: Option<Hasher>,
     digest: Digest,
     task: &'t dyn Task,
 }
 
-impl Read for Verified<'_> {
+impl<'t, R> Verified<'t, R> {
+    fn new(inner: R, digest: &Digest, task: &'t dyn Task) -> Self {
+        let hasher = Some(Hasher::with(digest.algorithm()));
+        Self { inner, hasher, digest: digest.clone(), task }
+    }
+}
+
+impl<R: Read> Read for Verified<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
         if count > 0 {
