@@ -161,7 +161,8 @@ enum LogFormat {
 /// Serves until a signal arrives.
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     if args.store {
-        return serve(StoreBackend::new(context.store()?), args, context);
+        let arbiter = args.registry.arbiter(context)?;
+        return serve(StoreBackend::new(context.store()?, &arbiter), args, context);
     }
     // sealos serves from memory: here, from a directory that goes with the process.
     let scratch = match &args.place[..] {
