@@ -6,10 +6,10 @@
 #     --base-url URL       directory with the release's files: https://…, or file:///…
 #     --agents             also the programs for hosts of other architectures (DIR/lib/imgctl)
 #     --key FILE           public key that must have signed the release
-#     --certificate-identity NAME, --certificate-oidc-issuer URL, --trusted-root FILE
-#                          identity that must have signed it
-#     --require-signature  fail if the signature cannot be verified
-# Signatures need imgctl or cosign on this machine, and one of the options for signers.
+#     --certificate-identity NAME, --certificate-oidc-issuer URL, [--trusted-root FILE]
+#                          identity that must have signed it; {version} in NAME is the version
+#     --require-signature  fail without one of the options above
+# With an option for a signer, nothing is installed unless imgctl, cosign or gh verified the signature.
 set -eu
 
 main() {
@@ -35,6 +35,7 @@ main() {
     shift
   done
   case $version in *[!0-9A-Za-z.+-]* | '') fail "\`$version\` is not a version" ;; esac
+  signer
 
   case $(uname -sm) in
     'Linux x86_64') platform=linux-amd64 ;;
@@ -99,14 +100,28 @@ get() {
     file:///*) cp "${base#file://}/$1" "$work/$1" 2>/dev/null ;;
     *)
       if command -v curl >/dev/null 2>&1; then
-        curl --fail --silent --show-error --location --proto '=https' --retry 3 --output "$work/$1" "$base/$1"
+        curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 3 \
+          --output "$work/$1" "$base/$1"
       elif command -v wget >/dev/null 2>&1; then
-        wget -q -O "$work/$1" "$base/$1"
+        follow "$base/$1" "$work/$1"
       else
         fail "neither curl nor wget is there to download with"
       fi
       ;;
   esac
+}
+
+# follow URL FILE: downloads with wget, which would also follow a redirect to plain http
+follow() {
+  url=$1
+  hops=0
+  while [ "$hops" -lt 10 ]; do
+    if said=$(wget --server-response --max-redirect=0 -O "$2" "$url" 2>&1); then return 0; fi
+    url=$(printf '%s\n' "$said" | sed -n 's|^ *[Ll]ocation: *\(https://[^ ]*\).*|\1|p' | head -n 1)
+    [ -n "$url" ] || return 1
+    hops=$((hops + 1))
+  done
+  return 1
 }
 
 # listed PLATFORM: the archive's name in SHA256SUMS; a name with a slash would leave the directory
@@ -151,39 +166,50 @@ place() {
   fi
 }
 
-# signature: verifies that a signer vouches for SHA256SUMS, if it can
+# signer: whoever must have signed; to name one in part would be to name none
+signer() {
+  if [ -n "$key" ]; then
+    [ -z "$identity$issuer$root" ] || fail "--key and --certificate-identity exclude each other"
+    [ -r "$key" ] || fail "cannot read the key $key"
+  elif [ -n "$identity$issuer$root" ]; then
+    [ -n "$identity" ] || fail "--certificate-identity is missing: it says who must have signed"
+    [ -n "$issuer" ] || fail "--certificate-oidc-issuer is missing: it says who vouches for the identity"
+  elif [ -n "$required" ]; then
+    fail "--require-signature needs a signer: pass --key, or --certificate-identity and --certificate-oidc-issuer"
+  fi
+}
+
+# signature: verifies that the signer vouches for SHA256SUMS
 signature() {
-  bundle=imgctl-$found.sigstore.json
-  if ! get "$bundle" 2>/dev/null; then
-    unsigned "the release has no signature"
+  if [ -z "$key$identity" ]; then
+    echo "install.sh: the signature was not verified: pass --key, or --certificate-identity and --certificate-oidc-issuer" >&2
     return
   fi
+  bundle=imgctl-$found.sigstore.json
+  get "$bundle" 2>/dev/null || fail "the release has no signature; nothing was installed"
   if [ -n "$key" ]; then
     set -- --key "$key"
-  elif [ -n "$identity" ] && [ -n "$issuer" ]; then
+  else
+    case $identity in *'{version}'*) identity=${identity%%'{version}'*}$found${identity#*'{version}'} ;; esac
     set -- --certificate-identity "$identity" --certificate-oidc-issuer "$issuer"
     [ -z "$root" ] || set -- "$@" --trusted-root "$root"
-  else
-    unsigned "the signature was not verified: pass --key, or --certificate-identity and --certificate-oidc-issuer"
-    return
   fi
   set -- "$@" --type slsaprovenance1 --bundle "$work/$bundle"
   if command -v imgctl >/dev/null 2>&1 && imgctl verify-blob-attestation --help >/dev/null 2>&1 &&
     { [ -n "$key" ] || [ -n "$root" ]; }; then
-    imgctl verify-blob-attestation "$@" "$work/SHA256SUMS" >/dev/null || fail "the signature is not valid; nothing was installed"
+    set -- imgctl verify-blob-attestation "$@" "$work/SHA256SUMS"
   elif command -v cosign >/dev/null 2>&1; then
     [ -z "$key" ] || set -- "$@" --insecure-ignore-tlog
-    cosign verify-blob-attestation "$@" "$work/SHA256SUMS" >/dev/null || fail "the signature is not valid; nothing was installed"
+    set -- cosign verify-blob-attestation "$@" "$work/SHA256SUMS"
+  elif [ -z "$key$root" ] && command -v gh >/dev/null 2>&1; then
+    owner=${identity#https://*/}
+    set -- gh attestation verify "$work/SHA256SUMS" --bundle "$work/$bundle" --owner "${owner%%/*}" \
+      --cert-identity "$identity" --cert-oidc-issuer "$issuer"
   else
-    unsigned "the signature was not verified: neither cosign nor an imgctl that can is on this machine"
-    return
+    fail "the signature cannot be verified: neither cosign nor an imgctl that can is on this machine; nothing was installed"
   fi
+  "$@" >/dev/null || fail "the signature is not valid; nothing was installed"
   echo "the signature is valid"
-}
-
-unsigned() {
-  [ -z "$required" ] || fail "$1; nothing was installed"
-  echo "install.sh: $1" >&2
 }
 
 main "$@"

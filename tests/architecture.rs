@@ -39,6 +39,41 @@ const LONGEST_FILE: usize = 600;
 const VERBS: &str = "src/cli/commands/";
 const MODULES_OF_A_VERB: usize = 12;
 
+/// Where a verdict about an image is made, which names and pushes of images take. A new place is a new way into a
+/// store: it asks the policy, or the reason why it need not is here.
+const VERDICTS: [(&str, &str, &str); 7] = [
+    ("by_policy", "crates/registry/src/client/mod.rs", "the gate has decided"),
+    (
+        "by_policy",
+        "crates/transfer/src/transfer/arbiter.rs",
+        "there is no policy, or it was built here",
+    ),
+    ("made_from", "crates/build/src/build/engine.rs", "out of base images, each with its verdict"),
+    ("made_from", "crates/transfer/src/transfer/manifest_list.rs", "out of members with verdicts"),
+    ("made_from", "src/cli/commands/edit.rs", "out of the images that were named"),
+    ("not_asked", "crates/host/src/agent/tree/history.rs", "the record of a tree is no image"),
+    (
+        "not_asked",
+        "crates/transfer/src/transfer/store_backend/writable.rs",
+        "hosts: their controller asked",
+    ),
+];
+
+/// As [`VERDICTS`], for who admits everything.
+const ARBITERS: [(&str, &str); 8] = [
+    ("crates/build/src/build/base_image.rs", "a build without registries, which only tests make"),
+    ("crates/cluster/src/apps/steps.rs", "parts of an image that has been admitted"),
+    ("crates/ops/src/session.rs", "no policy exists"),
+    (
+        "crates/transfer/src/transfer/copy.rs",
+        "into a scratch store, and asked when it is copied from there",
+    ),
+    ("crates/transfer/src/backup/place.rs", "backups are no images"),
+    ("crates/transfer/src/transfer/push.rs", "the source has its verdict"),
+    ("crates/transfer/src/transfer/shelf.rs", "reads documents, copies nothing"),
+    ("src/cli/registry_options.rs", "no policy exists"),
+];
+
 struct Source {
     /// Relative to the repository.
     path: PathBuf,
@@ -172,6 +207,34 @@ fn dependencies(manifest: &str, section: &str) -> BTreeSet<String> {
         .filter_map(|line| line.strip_prefix("imgctl-"))
         .map(|rest| rest.split(['.', ' ', '=']).next().unwrap().to_owned())
         .collect()
+}
+
+#[test]
+fn verdicts_about_images_are_made_where_the_policy_is_asked() {
+    let mut expected: BTreeSet<(String, String)> = VERDICTS
+        .iter()
+        .map(|(how, file, _)| (format!("Verdict::{how}("), (*file).to_owned()))
+        .collect();
+    expected.extend(
+        ARBITERS.iter().map(|(file, _)| ("Arbiter::everything".to_owned(), (*file).to_owned())),
+    );
+    let makers = ["by_policy(", "made_from(", "not_asked("].map(|how| format!("Verdict::{how}"));
+    let makers: Vec<String> =
+        makers.into_iter().chain(["Arbiter::everything".to_owned()]).collect();
+    let mut found = BTreeSet::new();
+    for source in sources() {
+        let path = source.path.to_str().unwrap();
+        let is_test =
+            path.ends_with("tests.rs") || path.contains("/tests/") || path.ends_with("/testing.rs");
+        if is_test {
+            continue;
+        }
+        let code = code(&source.text);
+        for maker in makers.iter().filter(|maker| code.contains(maker.as_str())) {
+            found.insert((maker.clone(), path.to_owned()));
+        }
+    }
+    assert_eq!(found, expected, "see VERDICTS and ARBITERS");
 }
 
 #[test]

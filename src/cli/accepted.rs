@@ -172,7 +172,6 @@ const VERBS: &[(&str, &[Group])] = &[
         &[
             (MaybeBool, "layers are saved unchanged", &["compress", "uncompressed"]),
             (MaybeBool, "an archive always holds all given images", &["m,multi-image-archive"]),
-            (Value, NO_SIGNATURES, &["signature-policy"]),
         ],
     ),
 ];

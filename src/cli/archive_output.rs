@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{context::Context, duration};
+use crate::cli::{context::Context, duration, image_options::GateArg};
 use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
@@ -36,6 +36,9 @@ pub(crate) struct OutputArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Write only what this list names, which `--request-missing` wrote
     #[arg(long, value_name = "LIST")]
     pub(crate) request: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) gate: GateArg,
 }
 
 impl<F: ValueEnum + Send + Sync + 'static> OutputArgs<F> {

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::{context::Context, registry_options::RegistryArgs};
-use imgctl_base::{error::Result, image::Platform};
-use imgctl_registry::Client;
+use imgctl_base::error::Result;
+use imgctl_base::image::{Platform, Verdict};
 use imgctl_store::{layer::Compression, store::Image};
+use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::plan::{Platforms, Selection};
 use imgctl_transfer::transfer::recompress_image::{Change, Format};
 use imgctl_transfer::transfer::{
-    engine::JOBS, mirror::everything, pull::Policy, push::PushOptions, shelf,
+    engine::JOBS, mirror::everything, pull::Policy, push::PushOptions,
 };
 
 /// Platform to take from a multi-platform image.
@@ -84,22 +85,22 @@ pub(crate) struct GateArg {
 }
 
 impl GateArg {
-    /// Returns the client whose gate decides, if there is a policy.
-    pub(crate) fn gate(&self, context: &Context) -> Result<Option<Client>> {
-        let registry = RegistryArgs {
-            signature_policy: self.signature_policy.clone(),
-            ..RegistryArgs::default()
-        };
-        let client = registry.has_policy(context).then(|| registry.client(context));
-        client.transpose()
+    /// Returns who decides.
+    pub(crate) fn arbiter(&self, context: &Context) -> Result<Arbiter> {
+        let policy = self.signature_policy.clone();
+        RegistryArgs { signature_policy: policy, ..RegistryArgs::default() }.arbiter(context)
     }
 
     /// Fails unless the image of the store called `name` may be used.
-    pub(crate) fn admit(&self, name: &str, context: &Context) -> Result<()> {
-        let Some(client) = self.gate(context)? else { return Ok(()) };
+    pub(crate) fn admit(&self, name: &str, context: &Context) -> Result<Verdict> {
         let store = context.store()?;
-        let named = store.resolve(name)?;
-        shelf::admit(store, &client, named.reference.as_ref(), &named.descriptor)
+        self.arbiter(context)?.admit(store, &store.resolve(name)?)
+    }
+
+    /// Fails unless another image may be made of the image of the store called `name`.
+    pub(crate) fn admit_input(&self, name: &str, context: &Context) -> Result<Verdict> {
+        let store = context.store()?;
+        self.arbiter(context)?.admit_input(store, &store.resolve(name)?)
     }
 }
 

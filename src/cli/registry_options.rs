@@ -14,6 +14,7 @@ use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_registry::credentials::{Credentials, Login, Secret};
 use imgctl_registry::registries::{ConfigurationFiles, Registries};
 use imgctl_registry::{Client, ClientOptions};
+use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::trust::guard::Guard;
 
 /// Access to registries.
@@ -86,6 +87,14 @@ impl RegistryArgs {
     /// Returns whether there is a policy for which images may be used.
     pub(crate) fn has_policy(&self, context: &Context) -> bool {
         guard(self.signature_policy.as_deref(), &context.environment).has_policy()
+    }
+
+    /// Returns who decides about images of the store and of files.
+    pub(crate) fn arbiter(&self, context: &Context) -> Result<Arbiter> {
+        if !self.has_policy(context) {
+            return Ok(Arbiter::everything());
+        }
+        Ok(Arbiter::policy(&self.client(context)?))
     }
 
     /// Returns the options of [`Self::client`].

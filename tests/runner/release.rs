@@ -56,6 +56,12 @@ impl<'a> Parts<'a> {
         let programs = self.env.path("programs");
         let _ = std::fs::create_dir(&programs);
         let _ = std::os::unix::fs::symlink(IMGCTL, programs.join("imgctl"));
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        self.install_with(release, prefix, arguments, &path)
+    }
+
+    /// The same with the programs of `path`.
+    fn install_with(&self, release: &Path, prefix: &str, arguments: &[&str], path: &str) -> Ran {
         let mut command = tool("sh", [release.join("install.sh")]);
         command
             .arg("--base-url")
@@ -63,7 +69,7 @@ impl<'a> Parts<'a> {
             .arg("--prefix")
             .arg(self.env.path(prefix))
             .args(arguments)
-            .env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+            .env("PATH", path);
         Ran::new(command)
     }
 }
@@ -208,9 +214,26 @@ fn install_sh_installs_what_it_verified_and_nothing_else() {
     assert!(said.contains("the signature is not valid"), "{said}");
     let unsigned = format!("imgctl-{VERSION}.sigstore.json");
     std::fs::remove_file(tampered.join(unsigned)).unwrap();
-    let words = ["--key", public, "--require-signature"];
-    let said = parts.install(&tampered, "b", &words).fails(1).stderr();
-    assert!(said.contains("the release has no signature"), "{said}");
+    let identity = ["--certificate-identity", "x", "--certificate-oidc-issuer", "https://x"];
+    for words in [&["--key", public][..], &["--key", public, "--require-signature"], &identity] {
+        let said = parts.install(&tampered, "b", words).fails(1).stderr();
+        assert!(said.contains("the release has no signature"), "{said}");
+    }
+    // Whoever is named in part, or not at all, is nobody.
+    for (words, missing) in [
+        (&["--require-signature"][..], "needs a signer"),
+        (&identity[..2], "--certificate-oidc-issuer is missing"),
+        (&identity[2..], "--certificate-identity is missing"),
+        (&["--trusted-root", public], "--certificate-identity is missing"),
+        (&["--key", public, "--certificate-identity", "x"], "exclude each other"),
+        (&["--key", "/no/such"], "cannot read the key"),
+    ] {
+        let said = parts.install(&release, "b", words).fails(1).stderr();
+        assert!(said.contains(missing), "{said}");
+    }
+    // A signature that nothing here can verify.
+    let said = parts.install_with(&release, "b", &["--key", public], "/usr/bin:/bin").fails(1);
+    assert!(said.stderr().contains("the signature cannot be verified"), "{}", said.report());
 
     let said = parts.install(&release, "b", &["--version", "99.0.0"]).fails(1).stderr();
     assert!(said.contains("not 99.0.0"), "{said}");
@@ -225,18 +248,57 @@ fn install_sh_installs_what_it_verified_and_nothing_else() {
 #[test]
 fn the_setup_action_takes_a_release() {
     let env = TestEnv::new();
-    let release = Parts::new(&env).release("releases/latest/download", &[]);
-    assert!(release.join("SHA256SUMS").is_file());
+    let parts = Parts::new(&env);
+    let key = env.path("release.key");
+    let release = parts.release("releases/latest/download", &["--key", key.to_str().unwrap()]);
     let script = repository().join("ci/github/setup/install");
-    let mut command = tool(script.to_str().unwrap(), [] as [&str; 0]);
-    command
-        .env("IMGCTL_RELEASES", format!("file://{}", env.path("releases").display()))
-        .env("INPUT_VERSION", "latest")
-        .env("RUNNER_TOOL_CACHE", env.path("tools"))
-        .env("RUNNER_TEMP", env.path("."))
-        .env("GITHUB_PATH", env.path("path"));
-    let said = Ran::new(command).ok().stdout();
+    let setup = |releases: String, variables: &[(&str, &str)]| {
+        let mut command = tool(script.to_str().unwrap(), [] as [&str; 0]);
+        command
+            .env("IMGCTL_RELEASES", releases)
+            .env("INPUT_VERSION", "latest")
+            .env("RUNNER_TOOL_CACHE", env.path("tools"))
+            .env("RUNNER_TEMP", env.path("."))
+            .env("GITHUB_PATH", env.path("path"))
+            .env("PATH", format!("{}:/usr/bin:/bin", env.path("programs").display()))
+            .envs(variables.iter().copied());
+        Ran::new(command)
+    };
+    let here = || format!("file://{}", env.path("releases").display());
+    let said = setup(here(), &[]).ok().stdout();
     assert!(said.contains(&format!("imgctl {VERSION}")), "{said}");
+    assert!(said.contains("::warning title=imgctl setup::the signature"), "{said}");
     let path = std::fs::read_to_string(env.path("path")).unwrap();
     assert!(PathBuf::from(path.trim()).join("imgctl").is_file());
+
+    // With a signer, and something that can verify: another imgctl, or what GitHub's runners have.
+    let public = env.path("release.pub");
+    let by_key = [("INPUT_KEY", public.to_str().unwrap())];
+    let refused = setup(here(), &by_key).fails(1).stdout();
+    assert!(refused.contains("::error title=imgctl setup::the signature cannot"), "{refused}");
+    let workflow = "https://github.com/o/imgctl/.github/workflows/release.yml@refs/tags/v{version}";
+    let by_workflow = [("IMGCTL_SIGNER", workflow), ("INPUT_REQUIRE_SIGNATURE", "true")];
+    setup(here(), &by_workflow).fails(1);
+    setup(here(), &by_workflow[1..]).fails(1);
+    std::fs::create_dir_all(env.path("programs")).unwrap();
+    let gh = env.write(
+        "programs/gh",
+        "#!/bin/sh\necho \"$*\" >\"$RUNNER_TEMP/asked\"\nexit ${GH_FAILS:-0}\n",
+    );
+    std::fs::set_permissions(&gh, PermissionsExt::from_mode(0o755)).unwrap();
+    let said = setup(here(), &by_workflow[..1]).ok().stdout();
+    assert!(said.contains("the signature is valid"), "{said}");
+    let asked = std::fs::read_to_string(env.path("asked")).unwrap();
+    let identity = workflow.replace("{version}", VERSION);
+    assert!(asked.contains(&format!("--owner o --cert-identity {identity} ")), "{asked}");
+    let invalid = [by_workflow[0], ("GH_FAILS", "1")];
+    assert!(setup(here(), &invalid).fails(1).stdout().contains("is not valid"));
+    std::os::unix::fs::symlink(IMGCTL, env.path("programs/imgctl")).unwrap();
+    assert!(setup(here(), &by_key).ok().stdout().contains("the signature is valid"));
+    std::fs::remove_file(release.join(format!("imgctl-{VERSION}.sigstore.json"))).unwrap();
+    assert!(setup(here(), &by_key).fails(1).stdout().contains("has no signature"));
+    for plain in ["http://127.0.0.1:1/releases", "ftp://127.0.0.1/releases"] {
+        let said = setup(plain.to_owned(), &[]).fails(1).stdout();
+        assert!(said.contains("neither an https:// nor a file:/// URL"), "{said}");
+    }
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::front_end::{FrontEnd, Logins};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
-use imgctl_base::image::{Platform, Reference};
+use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
 use imgctl_cluster::cluster::state::{State, States};
 use imgctl_cluster::cluster::state_identity::StateIdentity;
@@ -26,7 +26,7 @@ use imgctl_registry::Client;
 use imgctl_store::store::{images::content, remote_layers::tree_without_registry};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Layers, Policy, PullOptions, pull};
-use imgctl_transfer::transfer::{self, Input, LoadOptions, plan::Selection, shelf};
+use imgctl_transfer::transfer::{self, Input, LoadOptions, arbiter::Arbiter, plan::Selection};
 
 /// This machine.
 #[derive(Clone, Debug, Default)]
@@ -156,22 +156,22 @@ impl Session<'_> {
 
     /// Fails unless the policy admits each of these images of the store.
     pub(crate) fn admit(&self, names: &[String]) -> Result<()> {
-        let Some(client) = self.gate()? else { return Ok(()) };
-        let store = self.store()?;
+        let (arbiter, store) = (self.arbiter()?, self.store()?);
         for name in names {
             let image = store.resolve(name)?;
-            shelf::admit(store, &client, image.reference.as_ref(), &image.descriptor)
-                .context(|| format!("cannot use image {name}"))?;
+            let _admitted: Verdict =
+                arbiter.admit(store, &image).context(|| format!("cannot use image {name}"))?;
         }
         Ok(())
     }
 
-    /// Returns the client whose gate decides about images, if a policy does.
-    fn gate(&self) -> Result<Option<Client>> {
+    /// Returns who decides about images of the store and of archives.
+    fn arbiter(&self) -> Result<Arbiter> {
         if !self.front.has_policy() {
-            return Ok(None);
+            return Ok(Arbiter::everything());
         }
-        Ok(Some(Client::new(self.front.registry_options(Logins::OfUser)?)?))
+        let client = Client::new(self.front.registry_options(Logins::OfUser)?)?;
+        Ok(Arbiter::policy(&client))
     }
 
     /// Loads archives among the arguments and replaces them with the images they contain.
@@ -185,7 +185,7 @@ impl Session<'_> {
                 names.push(Reference::parse(image).map(|_| image.clone())?);
                 continue;
             }
-            let options = LoadOptions { gate: self.gate()?, ..LoadOptions::default() };
+            let options = LoadOptions::new(self.arbiter()?);
             let input = Input::Path(path);
             let found = transfer::load(self.store()?, input, &options, self.front.reporter())?;
             let before = names.len();

@@ -13,7 +13,7 @@ use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
 use crate::watch::watch;
 use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Platform, Reference, media_type};
+use imgctl_base::image::{Descriptor, Platform, Reference, Verdict, media_type};
 use imgctl_base::progress::{Reporter, Silent};
 use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::event::{Event, Listener};
@@ -200,7 +200,7 @@ fn put_image(store: &Store, version: &str) {
     let size = manifest.len() as u64;
     let image = Descriptor::new(media_type::OCI_MANIFEST, put(&manifest), size);
     let name = Reference::parse(&format!("app:{version}")).unwrap();
-    store.tag(&[name], &image).unwrap();
+    store.tag(&[name], &image, &Verdict::not_asked("a test")).unwrap();
 }
 
 fn dry() -> RunOptions {

@@ -12,6 +12,7 @@ use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::{context::Context, names::references};
 use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Verdict;
 use imgctl_store::layer::Compression;
 use imgctl_store::mount::{checkout, tar_export};
 use imgctl_transfer::edit::bundle::CreateOptions;
@@ -57,6 +58,10 @@ enum SaveFormat {
 pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
     let store = context.store()?;
     let images = args.images.iter().map(|name| store.resolve(name)).collect::<Result<Vec<_>>>()?;
+    let arbiter = args.to.gate.arbiter(context)?;
+    for image in &images {
+        let _admitted: Verdict = arbiter.admit_output(store, image)?;
+    }
     let request = args.to.request()?;
     let split = args.to.split(request.as_ref())?;
     if let Some(request) = request.filter(|request| request.parts.is_empty()) {
@@ -100,7 +105,8 @@ fn save_requested(args: &SaveArgs, request: Request, context: &Context) -> Resul
         split: args.to.split(Some(&request))?,
         request: Some(request),
     };
-    create_bundle(image, image, args.to.output.as_deref(), &options, context)
+    let arbiter = args.to.gate.arbiter(context)?;
+    create_bundle(image, image, args.to.output.as_deref(), &options, &arbiter, context)
 }
 
 /// Load images from an archive or a directory
@@ -150,7 +156,7 @@ pub(crate) struct LoadArgs {
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
     let options = LoadOptions {
         tags: references(&args.tags)?,
-        gate: args.gate.gate(context)?,
+        arbiter: args.gate.arbiter(context)?,
         request_missing: args.request_missing.clone(),
         unpack: args.unpack,
     };

@@ -6,12 +6,11 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::archive_output::{OutputArgs, output};
 use crate::cli::commands::bundle_verify;
-use crate::cli::context::Context;
+use crate::cli::{context::Context, image_options::GateArg};
 use crate::ui::table::human;
-use imgctl_base::error::Result;
-use imgctl_base::text::Lines;
+use imgctl_base::{error::Result, image::Verdict, text::Lines};
 use imgctl_transfer::edit::bundle::{self, ApplyOptions, Bundle, CreateOptions};
-use imgctl_transfer::transfer::Archive;
+use imgctl_transfer::transfer::{Archive, arbiter::Arbiter};
 
 /// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]
@@ -91,6 +90,9 @@ struct ApplyArgs {
     /// If parts or blobs of the base are missing, list them here for `bundle create --request`
     #[arg(long, value_name = "LIST")]
     request_missing: Option<PathBuf>,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 /// Show what a bundle requires and contains
@@ -116,11 +118,15 @@ pub(crate) fn bundle(args: &BundleArgs, context: &Context) -> Result<()> {
                 split: args.to.split(request.as_ref())?,
                 request,
             };
-            create_bundle(&args.old, &args.new, args.to.output.as_deref(), &options, context)
+            let (to, arbiter) = (args.to.output.as_deref(), args.to.gate.arbiter(context)?);
+            create_bundle(&args.old, &args.new, to, &options, &arbiter, context)
         }
         BundleVerb::Apply(args) => {
-            let options =
-                ApplyOptions { verify: args.verify, request_missing: args.request_missing.clone() };
+            let options = ApplyOptions {
+                verify: args.verify,
+                request_missing: args.request_missing.clone(),
+                arbiter: args.gate.arbiter(context)?,
+            };
             let archives = Archive::find(&args.files)?;
             let reporter = context.ui.reporter();
             let bundle = bundle::apply(context.store()?, &archives, &options, reporter)?;
@@ -142,10 +148,13 @@ pub(crate) fn create_bundle(
     new: &str,
     path: Option<&Path>,
     options: &CreateOptions,
+    arbiter: &Arbiter,
     context: &Context,
 ) -> Result<()> {
     let store = context.store()?;
     let (old, new) = (store.resolve(old)?, store.resolve(new)?);
+    // Of the old image, nothing is in the bundle.
+    let _admitted: Verdict = arbiter.admit_output(store, &new)?;
     let target = output(path, options.directory, context)?;
     let bundle = bundle::create(store, &old, &new, options, target, context.ui.reporter())?;
     let (carried, spared) = bundle.sizes();

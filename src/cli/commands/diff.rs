@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::cli::archive_output::outer_compression;
 use crate::cli::commands::bundle::create_bundle;
-use crate::cli::{context::Context, image_options::PlatformArg, names::printable};
+use crate::cli::image_options::{GateArg, PlatformArg};
+use crate::cli::{context::Context, names::printable};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::text::Lines;
 use imgctl_store::layer::tree::{Change, compare};
@@ -45,6 +46,9 @@ pub(crate) struct DiffArgs {
     output: Option<String>,
 
     #[command(flatten)]
+    gate: GateArg,
+
+    #[command(flatten)]
     platform: PlatformArg,
 }
 
@@ -57,7 +61,8 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
             delta: args.delta,
             ..CreateOptions::default()
         };
-        return create_bundle(&args.old, new, Some(file), &options, context);
+        let arbiter = args.gate.arbiter(context)?;
+        return create_bundle(&args.old, new, Some(file), &options, &arbiter, context);
     }
     let as_json = match args.output.as_deref() {
         None => context.ui.is_json(),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::image_options::{PlatformArg, PolicyArg, platform_of};
+use crate::cli::image_options::{GateArg, PlatformArg, PolicyArg, platform_of};
 use crate::cli::names::{pairs, references};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
-use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Platform, Reference};
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_build::build::base_image::BaseImages;
 use imgctl_store::layer::Compression;
 use imgctl_transfer::edit::annotate::{self, Changes};
@@ -102,17 +102,22 @@ pub(crate) fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
     };
     let reporter = context.ui.reporter();
     let registries = BaseImages::new(args.registry.client(context)?, args.pull.policy());
-    let mut merged = Vec::new();
+    let (mut merged, mut verdicts) = (Vec::new(), Vec::new());
     for platform in &platforms {
         let mut inputs = Vec::new();
         for name in &args.images {
             // Without a requested platform, a stored image is used whatever its platform.
             let here = match (platform, args.pull) {
-                (None, PolicyArg::Missing | PolicyArg::Never) => store.image(name, None).ok(),
+                (None, PolicyArg::Missing | PolicyArg::Never) => {
+                    registries.stored(store, name, None).found()?
+                }
                 _ => None,
             };
             let image = match (here, platform) {
-                (Some(image), _) => image,
+                (Some((image, verdict)), _) => {
+                    verdicts.push(verdict);
+                    image
+                }
                 (None, Some(platform)) => registries.get(store, name, platform, reporter)?,
                 (None, None) => registries.get(store, name, &Platform::host(), reporter)?,
             };
@@ -120,12 +125,18 @@ pub(crate) fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
         }
         merged.push(merge::merge(store, &inputs, &options, reporter)?);
     }
-    finish(&write_index(store, merged)?, &tags, context)
+    verdicts.extend(registries.verdicts());
+    finish(&write_index(store, merged)?, &tags, &verdicts, context)
 }
 
-/// Names the result of an edit and prints its ID.
-pub(crate) fn finish(edited: &Edited, tags: &[Reference], context: &Context) -> Result<()> {
-    context.store()?.tag(tags, &edited.descriptor)?;
+/// Names the result of an edit of images with these verdicts, and prints its ID.
+fn finish(
+    edited: &Edited,
+    tags: &[Reference],
+    inputs: &[Verdict],
+    context: &Context,
+) -> Result<()> {
+    context.store()?.tag(tags, &edited.descriptor, &Verdict::made_from(inputs))?;
     context.ui.notes(&edited.notes);
     let view = json!({
         "id": edited.id,
@@ -162,6 +173,9 @@ pub(crate) struct RebaseArgs {
     tags: Vec<String>,
 
     #[command(flatten)]
+    gate: GateArg,
+
+    #[command(flatten)]
     platform: PlatformArg,
 }
 
@@ -176,6 +190,9 @@ pub(crate) fn rebase(args: &RebaseArgs, context: &Context) -> Result<()> {
     };
     let old = args.platform.image(&old_name, context)?;
     let new = args.platform.image(&args.new_base, context)?;
+    // What the old base brings is not in the result.
+    let admit = |name| args.gate.admit_input(name, context);
+    let inputs = [admit(&args.image)?, admit(&args.new_base)?];
     let called = |name, image| Called { name, image };
     let edited = rebase::rebase(
         store,
@@ -183,7 +200,7 @@ pub(crate) fn rebase(args: &RebaseArgs, context: &Context) -> Result<()> {
         called(&old_name, &old),
         called(&args.new_base, &new),
     )?;
-    finish(&edited, &tags, context)
+    finish(&edited, &tags, &inputs, context)
 }
 
 /// Returns the base recorded in the image's annotations; by digest, because its name may have
@@ -229,6 +246,9 @@ pub(crate) struct AnnotateArgs {
     /// Name of the result (may be repeated) [default: the image's own names]
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 /// Annotates the image and prints the new image's ID.
@@ -250,6 +270,7 @@ pub(crate) fn annotate(args: &AnnotateArgs, context: &Context) -> Result<()> {
         return Err(Error::usage(format!("{} is not a name", args.image))
             .hint("name the result with -t NAME"));
     }
+    let input = args.gate.admit_input(&args.image, context)?;
     let edited = annotate::annotate(store, &named.descriptor, &changes)?;
-    finish(&edited, &tags, context)
+    finish(&edited, &tags, &[input], context)
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::commands::manifest_members::{DetailArgs, choice, members};
 use crate::cli::commands::{push, store};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
+use crate::cli::{context::Context, image_options::GateArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
 use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
@@ -115,7 +115,8 @@ fn create(args: &CreateArgs, context: &Context) -> Result<()> {
     for image in &args.images {
         found.extend(members(image, &choice, &args.registry, context)?);
     }
-    let mut list = ManifestList::create(context.store()?, &name, args.amend)?;
+    let arbiter = args.registry.arbiter(context)?;
+    let mut list = ManifestList::create(context.store()?, &name, args.amend, &arbiter)?;
     for member in found {
         list.add(member, &Details::default())?;
     }
@@ -159,7 +160,8 @@ fn add(args: &AddArgs, context: &Context) -> Result<()> {
     for image in &args.images {
         found.extend(members(image, &choice, &args.registry, context)?);
     }
-    let mut list = ManifestList::open(context.store()?, &args.list)?;
+    let arbiter = args.registry.arbiter(context)?;
+    let mut list = ManifestList::open(context.store()?, &args.list, &arbiter)?;
     for member in found {
         list.add(member, &details)?;
     }
@@ -185,6 +187,9 @@ struct AnnotateArgs {
 
     #[command(flatten)]
     details: DetailArgs,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 fn annotate(args: &AnnotateArgs, context: &Context) -> Result<()> {
@@ -193,7 +198,8 @@ fn annotate(args: &AnnotateArgs, context: &Context) -> Result<()> {
         return Err(Error::usage("nothing to change")
             .hint("pass --os, --arch, --variant, --os-version, --os-features or --annotation"));
     }
-    let mut list = ManifestList::open(context.store()?, &args.list)?;
+    let arbiter = args.gate.arbiter(context)?;
+    let mut list = ManifestList::open(context.store()?, &args.list, &arbiter)?;
     match &args.image {
         Some(image) => list.annotate(&digest_of(image, context)?, &details)?,
         None => list.annotate_index(&details.annotations),
@@ -260,11 +266,15 @@ struct RemoveArgs {
 
     /// Digest of the image, or its name in the store
     image: String,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 fn remove(args: &RemoveArgs, context: &Context) -> Result<()> {
     let digest = digest_of(&args.image, context)?;
-    let mut list = ManifestList::open(context.store()?, &args.list)?;
+    let arbiter = args.gate.arbiter(context)?;
+    let mut list = ManifestList::open(context.store()?, &args.list, &arbiter)?;
     list.remove(&digest)?;
     show(&list.save()?, context)
 }

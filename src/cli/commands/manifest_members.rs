@@ -88,7 +88,9 @@ pub(super) fn members(
             return in_registry(&registry.client(context)?, &reference.on_docker_hub(), choice);
         }
         Location::Name(name) => match store.resolve(&name) {
-            Ok(named) => return in_store(store, &named, choice),
+            Ok(named) => {
+                return in_store(store, &named, choice, &registry.arbiter(context)?);
+            }
             Err(error) if error.kind() == Kind::NotFound => error,
             Err(error) => return Err(error),
         },

@@ -12,7 +12,7 @@ use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::{context::Context, names::pairs_or_environment};
 use crate::ui::table::{ago, now};
 use imgctl_base::error::{Kind, Result};
-use imgctl_base::image::time::parse_rfc3339;
+use imgctl_base::image::{Verdict, time::parse_rfc3339};
 use imgctl_store::mount::{self, Backend, CreateOptions, Listed, Record, State};
 use imgctl_template::Missing;
 
@@ -134,7 +134,7 @@ pub(crate) struct CreateArgs {
 }
 
 pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
-    args.gate.admit(&args.image, context)?;
+    let _admitted: Verdict = args.gate.admit(&args.image, context)?;
     let image = args.platform.image(&args.image, context)?;
     let options = CreateOptions {
         cluster: args.cluster.clone(),

@@ -319,6 +319,7 @@ pub(crate) fn copy(args: &CopyArgs, context: &Context) -> Result<()> {
     let writer = Copier {
         store,
         client: other.as_ref().unwrap_or(&client),
+        arbiter: reader.arbiter.clone(),
         options: CopyOptions {
             selection: Selection { platforms: args.platforms.platforms()?, keep_index: false },
             jobs: args.jobs,

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
-use crate::cli::{context::Context, duration, names::references};
-use crate::ui::table::{Table, counted, human};
+use crate::cli::{context::Context, duration, image_options::GateArg, names::references};
+use crate::ui::table::{Table, counted, human, one_line};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_store::mount;
@@ -26,13 +26,17 @@ pub(crate) struct TagArgs {
     /// New names
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 pub(crate) fn tag(args: &TagArgs, context: &Context) -> Result<()> {
     let names = references(&args.names)?;
     let store = context.store()?;
     let image = store.resolve(&args.image)?;
-    store.tag(&names, &image.descriptor)
+    let verdict = args.gate.arbiter(context)?.admit_output(store, &image)?;
+    store.tag(&names, &image.descriptor, &verdict)
 }
 
 /// Remove images

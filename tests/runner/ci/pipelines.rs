@@ -69,6 +69,7 @@ impl Machine {
         let context = |expression: &str| match expression {
             "github.server_url" => "file:///nowhere".to_owned(),
             "github.action_repository" => "imgctl/imgctl".to_owned(),
+            "github.token" => "token".to_owned(),
             "inputs.releases || format('{0}/{1}/releases', github.server_url, \
              github.action_repository)" => value_of("releases", inputs, declared),
             _ => match expression.strip_prefix("inputs.") {
@@ -300,13 +301,15 @@ fn the_setup_action_installs_what_has_the_right_checksum() {
     };
     let archive = format!("imgctl-9.8.7-{platform}.tar.gz");
     // A release of a binary that only tells its version.
-    let fake = machine.env.write("release/imgctl-9.8.7/imgctl", "#!/bin/sh\necho imgctl 9.8.7\n");
+    let folder = format!("imgctl-9.8.7-{platform}");
+    let program = "#!/bin/sh\necho imgctl 9.8.7\n";
+    let fake = machine.env.write(format!("release/{folder}/imgctl"), program);
     std::fs::set_permissions(&fake, PermissionsExt::from_mode(0o755)).unwrap();
     let release = machine.env.path("releases/latest/download");
     std::fs::create_dir_all(&release).unwrap();
     let file = release.join(&archive);
     let from = machine.env.path("release");
-    let words = ["-czf", file.to_str().unwrap(), "-C", from.to_str().unwrap(), "imgctl-9.8.7"];
+    let words = ["-czf", file.to_str().unwrap(), "-C", from.to_str().unwrap(), &folder];
     Ran::new(tool("tar", words)).ok();
     let sum = Ran::new(tool("sha256sum", [file.to_str().unwrap()])).ok().stdout();
     let sum = sum.split(' ').next().unwrap().to_owned();

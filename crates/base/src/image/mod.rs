@@ -13,6 +13,7 @@ pub mod reference;
 #[cfg(test)]
 mod spec_tests;
 pub mod time;
+pub mod verdict;
 
 pub use config::{ContainerConfig, Healthcheck, History, ImageConfig};
 pub use descriptor::{Descriptor, EMBEDDED_IMAGES, LayerKind};
@@ -20,3 +21,4 @@ pub use digest::{Algorithm, Digest, Hasher, Sha256Sum};
 pub use manifest::{Document, Index, Manifest};
 pub use platform::Platform;
 pub use reference::Reference;
+pub use verdict::{Origin, Verdict};

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::reference::LOCAL_REGISTRY;
-use imgctl_base::image::{Descriptor, Digest, Platform, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict, media_type};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Client;
 use imgctl_store::store::images::is_platform;
 use imgctl_store::store::{Image, Store};
+use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Member};
 use imgctl_transfer::transfer::plan::{Platforms, Selection};
 use imgctl_transfer::transfer::pull::{Policy, PullOptions, pull};
@@ -24,6 +25,7 @@ pub struct BaseImages {
     pub client: Option<Client>,
     pub policy: Policy,
     found: Arc<Mutex<HashMap<Wanted, Slot>>>,
+    verdicts: Arc<Mutex<Vec<Verdict>>>,
 }
 
 type Wanted = (String, Platform);
@@ -60,9 +62,32 @@ impl BaseImages {
         if let Some(descriptor) = &*known {
             return named(store, name, descriptor, platform);
         }
-        let image = self.look(store, name, platform, reporter)?;
+        let (image, verdict) = self.look(store, name, platform, reporter)?;
         *known = Some(image.descriptor.clone());
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
         Ok(image)
+    }
+
+    /// Returns what the policy said about the images that were taken.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns who decides about images that are here or come by a file.
+    pub fn arbiter(&self) -> Arbiter {
+        self.client.as_ref().map_or_else(Arbiter::everything, Arbiter::policy)
+    }
+
+    /// Returns an image of the store, if the policy admits it.
+    pub fn stored(
+        &self,
+        store: &Store,
+        name: &str,
+        platform: Option<&Platform>,
+    ) -> Result<(Image, Verdict)> {
+        let image = store.image(name, platform)?;
+        let verdict = self.arbiter().admit_input(store, &store.resolve(name)?)?;
+        Ok((image, verdict))
     }
 
     /// Returns the platforms for which all of the images `names` are available.
@@ -98,7 +123,8 @@ impl BaseImages {
     fn platforms(&self, store: &Store, name: &str) -> Result<Vec<Platform>> {
         let here = store.resolve(name).and_then(|named| {
             let is_index = media_type::is_index(&named.descriptor.media_type);
-            Ok((is_index, manifest_list::in_store(store, &named, &Choice::All)?))
+            let members = manifest_list::in_store(store, &named, &Choice::All, &self.arbiter())?;
+            Ok((is_index, members))
         });
         let may_ask = self.policy != Policy::Never && Digest::parse(name).is_err();
         let (client, here) = match (here, &self.client) {
@@ -128,8 +154,8 @@ impl BaseImages {
         name: &str,
         platform: &Platform,
         reporter: &dyn Reporter,
-    ) -> Result<Image> {
-        let here = || store.image(name, Some(platform));
+    ) -> Result<(Image, Verdict)> {
+        let here = || self.stored(store, name, Some(platform));
         let may_ask = self.policy != Policy::Never;
         let is_id = Digest::parse(name).is_ok();
         let (Some(client), true, false) = (&self.client, may_ask, is_id) else {
@@ -160,14 +186,15 @@ impl BaseImages {
         };
         let pulled = pull(store, client, &reference, &options, reporter).map_err(|error| {
             // The name may be a misspelled name of a stored image.
-            let near = here().err().map(|error| error.hints().join("; "));
+            let near = store.image(name, Some(platform)).err();
+            let near = near.map(|error| error.hints().join("; "));
             match near.filter(|near| !near.is_empty()) {
                 Some(near) => error.hint(near),
                 None => error,
             }
         })?;
         let name = pulled.reference.to_string();
-        named(store, &name, &pulled.descriptor, platform)
+        Ok((named(store, &name, &pulled.descriptor, platform)?, pulled.verdict))
     }
 }
 

@@ -10,12 +10,13 @@ use crate::cache::Exported;
 use crate::cache::export::export;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::atomic::{self, Durability};
-use imgctl_base::image::Reference;
+use imgctl_base::image::{Origin, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Repository};
 use imgctl_store::layer::Compression;
 use imgctl_store::mount::{checkout, tar_export};
 use imgctl_store::store::{Image, Named, Store};
+use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::engine::JOBS;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Details, ManifestList};
 use imgctl_transfer::transfer::publish::{self, Place, Published};
@@ -137,7 +138,8 @@ pub fn deliver(
         ));
     }
     if let Some(list) = &delivery.list {
-        job.add_to(list).context(|| format!("the image is built, but not in the list {list}"))?;
+        job.add_to(list, &Arbiter::policy(client))
+            .context(|| format!("the image is built, but not in the list {list}"))?;
     }
     Ok(published)
 }
@@ -179,12 +181,17 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn unnamed(&self) -> Named {
-        Named { reference: None, descriptor: self.built.descriptor.clone() }
+        Named {
+            reference: None,
+            descriptor: self.built.descriptor.clone(),
+            origin: Some(Origin::Built),
+        }
     }
 
-    fn add_to(&self, list: &Reference) -> Result<()> {
-        let members = manifest_list::in_store(self.store, &self.unnamed(), &Choice::All)?;
-        let mut list = ManifestList::create(self.store, list, true)?;
+    fn add_to(&self, list: &Reference, arbiter: &Arbiter) -> Result<()> {
+        let (built, all) = (self.unnamed(), Choice::All);
+        let members = manifest_list::in_store(self.store, &built, &all, arbiter)?;
+        let mut list = ManifestList::create(self.store, list, true, arbiter)?;
         for member in members {
             list.add(member, &Details::default())?;
         }

@@ -21,7 +21,7 @@ use crate::cache::export::Collected;
 use crate::cache::records::Used;
 use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::{Digest, Platform, Reference};
+use imgctl_base::image::{Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{InstructionKind, Kubefile};
@@ -175,7 +175,8 @@ fn finish(
     };
     // The store names only images that it has.
     if origins.is_empty() {
-        store.tag(&names, &descriptor)?;
+        let verdict = Verdict::made_from(&options.base_images.verdicts());
+        store.tag(&names, &descriptor, &verdict)?;
     }
     Ok(Built {
         descriptor,

@@ -145,7 +145,8 @@ impl Shared<'_> {
         let hash = blake3::hash(&context::identity(path)).to_hex();
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
-        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::default() };
+        let arbiter = self.options.base_images.arbiter();
+        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::new(arbiter) };
         transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
             format!("cannot use the OCI layout {} as a build context", path.display())
         })?;

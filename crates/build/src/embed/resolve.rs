@@ -14,11 +14,13 @@ use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{
-    Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference, media_type,
+    Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference, Verdict,
+    media_type,
 };
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Repository, Target};
 use imgctl_store::store::Store;
+use imgctl_transfer::transfer::arbiter::Arbiter;
 
 /// Maximum nesting depth of indexes.
 const MAX_NESTING: usize = 4;
@@ -157,6 +159,10 @@ impl Resolver<'_> {
             Some(descriptor) => (Origin::Store, self.stored(descriptor)?),
             None if reference.registry() == Some(imgctl_base::image::reference::LOCAL_REGISTRY) => {
                 let named = self.store.resolve(&reference.to_string())?;
+                if let Some(client) = self.client {
+                    let _admitted: Verdict =
+                        Arbiter::policy(client).admit_input(self.store, &named)?;
+                }
                 (Origin::Store, self.stored(&named.descriptor)?)
             }
             None => {
@@ -184,7 +190,8 @@ impl Resolver<'_> {
         if let (Origin::Registry(_), Some(client)) = (&origin, self.client) {
             let manifests: Vec<Digest> =
                 parts.platforms.iter().map(|(_, digest)| digest.clone()).collect();
-            client.admit(reference, &root.descriptor.digest, &manifests)?;
+            let _admitted: Verdict =
+                client.admit(reference, &root.descriptor.digest, &manifests)?;
         }
         Ok(ResolvedImage {
             reference: reference.clone(),

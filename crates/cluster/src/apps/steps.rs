@@ -21,6 +21,7 @@ use imgctl_host::agent::protocol::OutputLine;
 use imgctl_kube::objects::ObjectName;
 use imgctl_registry::Target as Tag;
 use imgctl_registry::layout::Layout;
+use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::mirror::{self, MirrorOptions};
 use imgctl_transfer::transfer::mirror_place::Place;
 
@@ -76,7 +77,9 @@ pub(super) fn push(target: &Arc<Target>, image: &ClusterImage, registry: &str) -
         let data = format!("{}/registry", target.directory(&image));
         let mut pushed = Pushed::new(&registry.name());
         if Path::new(&data).join("docker/registry/v2").is_dir() {
-            let from = Place::Tree(Layout::open(Path::new(&data), false)?);
+            let layout = Layout::open(Path::new(&data), false)?;
+            // They are part of an image that the policy has admitted.
+            let from = Place::Tree(layout, Arbiter::everything());
             let options = MirrorOptions { selection: mirror::everything(), images: mirror::IMAGES };
             let doing = || format!("cannot push to {}", registry.name());
             let planned = mirror::plan(&from, Some(&registry.place), &options).context(doing)?;

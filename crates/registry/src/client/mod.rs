@@ -46,7 +46,7 @@ use crate::credentials::Credentials;
 use crate::registries::{Endpoint, Registries, Route};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::reference::DEFAULT_TAG;
-use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Origin, Reference, Verdict, media_type};
 
 /// Options of a client.
 #[derive(Clone, Default)]
@@ -78,7 +78,7 @@ impl std::fmt::Debug for ClientOptions {
 }
 
 /// Decides about images before any part of them is used. Called through [`Client::admit`] and
-/// [`Client::admit_kept`].
+/// [`Client::judge`].
 pub trait Gate: std::fmt::Debug + Send + Sync {
     /// Fails (kind Denied) unless the image may be used.
     fn admit(&self, client: &Client, image: &Candidate<'_>) -> Result<()>;
@@ -99,6 +99,8 @@ pub trait Gate: std::fmt::Debug + Send + Sync {
 pub struct Candidate<'a> {
     /// Its name; `None` for an image on this machine that has none.
     pub reference: Option<&'a Reference>,
+    /// Where it came from: a name proves nothing about an image that no registry gave under it.
+    pub origin: &'a Origin,
     /// The digest of the name: in its registry, or on this machine.
     pub digest: &'a Digest,
     /// The selected manifests, which are that one or listed below it.
@@ -304,9 +306,10 @@ impl Client {
         reference: &Reference,
         digest: &Digest,
         manifests: &[Digest],
-    ) -> Result<()> {
+    ) -> Result<Verdict> {
+        let origin = &Origin::Registry(reference.clone());
         let reference = Some(reference);
-        self.judge(&Candidate { reference, digest, manifests, kept: None })
+        self.judge(&Candidate { reference, origin, digest, manifests, kept: None })
     }
 
     /// Copies the signatures of `digest` to `shelf` if they decide about images with this name. Returns
@@ -323,22 +326,12 @@ impl Client {
         }
     }
 
-    /// Like [`Self::admit`], for an image on this machine: signatures may be kept with it.
-    pub fn admit_kept(
-        &self,
-        reference: Option<&Reference>,
-        digest: &Digest,
-        manifests: &[Digest],
-        kept: &dyn Shelf,
-    ) -> Result<()> {
-        self.judge(&Candidate { reference, digest, manifests, kept: Some(kept) })
-    }
-
-    fn judge(&self, image: &Candidate<'_>) -> Result<()> {
-        match &self.shared.options.gate {
-            Some(gate) => gate.admit(self, image),
-            None => Ok(()),
+    /// Decides about an image; see [`Self::admit`]. Without a gate, every image is admitted.
+    pub fn judge(&self, image: &Candidate<'_>) -> Result<Verdict> {
+        if let Some(gate) = &self.shared.options.gate {
+            gate.admit(self, image)?;
         }
+        Ok(Verdict::by_policy(image.origin.clone()))
     }
 
     /// Checks that `registry` accepts our credentials (`GET /v2/`).

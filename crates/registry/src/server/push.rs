@@ -72,6 +72,11 @@ pub(super) async fn manifest(
 fn not_taken(error: Error) -> Refusal {
     let mut refusal = match error.kind() {
         Kind::BadContent => Refusal::bad("MANIFEST_INVALID", "the registry cannot use that image"),
+        Kind::Denied => Refusal::new(
+            StatusCode::FORBIDDEN,
+            "DENIED",
+            "the signature policy of the registry rejects that image",
+        ),
         Kind::NotFound => Refusal::missing(
             "MANIFEST_BLOB_UNKNOWN",
             "the repository lacks something that the manifest names",

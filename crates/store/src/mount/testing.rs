@@ -11,7 +11,9 @@ use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Visit, walk};
 use imgctl_base::image::config::RootFs;
-use imgctl_base::image::{Descriptor, Digest, ImageConfig, Manifest, Reference, media_type};
+use imgctl_base::image::{
+    Descriptor, Digest, ImageConfig, Manifest, Reference, Verdict, media_type,
+};
 
 /// A store in a temporary directory, in a mount namespace of the test's thread.
 pub(super) struct Fixture {
@@ -76,7 +78,7 @@ impl Fixture {
         let digest = self.store.put_blob(&manifest).unwrap();
         let descriptor = Descriptor::new(media_type::OCI_MANIFEST, digest, manifest.len() as u64);
         let reference = Reference::parse(&format!("localhost/test:{name}")).unwrap();
-        self.store.tag(&[reference], &descriptor).unwrap();
+        self.store.tag(&[reference], &descriptor, &Verdict::not_asked("a test")).unwrap();
         self.store.image(&format!("localhost/test:{name}"), None).unwrap()
     }
 

@@ -17,11 +17,14 @@ use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{
     Algorithm, Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference,
-    media_type,
+    Verdict, media_type,
 };
 
 /// Maximum nesting of indexes.
 pub const MAX_NESTING: usize = 4;
+
+/// A name (`None` = an unnamed entry), what it means, and why the image may have it.
+pub type Naming<'a> = (Option<Reference>, &'a Descriptor, &'a Verdict);
 
 /// One image of one platform, read from the store.
 #[derive(Clone, Debug)]
@@ -157,32 +160,45 @@ impl Store {
     /// Points `references` (or, if empty, an unnamed entry) at `descriptor`, after making all
     /// previous writes durable. An image that loses its last name stays as `<none>`. Fails for an
     /// incomplete image.
-    pub fn tag(&self, references: &[Reference], descriptor: &Descriptor) -> Result<()> {
-        let named = references.iter().map(|reference| (Some(reference.clone()), descriptor));
-        let names: Vec<(Option<Reference>, &Descriptor)> = named.collect();
+    pub fn tag(
+        &self,
+        references: &[Reference],
+        descriptor: &Descriptor,
+        verdict: &Verdict,
+    ) -> Result<()> {
+        let named =
+            references.iter().map(|reference| (Some(reference.clone()), descriptor, verdict));
+        let names: Vec<Naming<'_>> = named.collect();
         if names.is_empty() {
-            return self.tag_all(&[(None, descriptor)]);
+            return self.tag_all(&[(None, descriptor, verdict)]);
         }
         self.tag_all(&names)
     }
 
     /// Sets several names (`None` = an unnamed entry) atomically.
-    pub fn tag_all(&self, names: &[(Option<Reference>, &Descriptor)]) -> Result<()> {
-        let targets: Vec<&Descriptor> = names.iter().map(|(_, descriptor)| *descriptor).collect();
+    pub fn tag_all(&self, names: &[Naming<'_>]) -> Result<()> {
+        let targets: Vec<&Descriptor> =
+            names.iter().map(|(_, descriptor, _)| *descriptor).collect();
         self.change_names(&targets, |table| {
-            names.iter().try_for_each(|(reference, target)| match reference {
-                Some(reference) => table.set(&reference.qualified(), target),
-                None => table.add_unnamed(target),
+            names.iter().try_for_each(|(reference, target, verdict)| match reference {
+                Some(reference) => table.set(&reference.qualified(), target, verdict.origin()),
+                None => table.add_unnamed(target, verdict.origin()),
             })
         })
     }
 
     /// Points `reference` at a manifest list. The list itself must exist in the store; its members
     /// need not.
-    pub fn tag_list(&self, reference: &Reference, list: &Descriptor) -> Result<()> {
+    pub fn tag_list(
+        &self,
+        reference: &Reference,
+        list: &Descriptor,
+        verdict: &Verdict,
+    ) -> Result<()> {
         self.document(list)?;
         self.make_durable()?;
-        self.change_names(&[], |table| table.set(&reference.qualified(), list))
+        let origin = verdict.origin();
+        self.change_names(&[], |table| table.set(&reference.qualified(), list, origin))
     }
 
     /// Removes names; returns the descriptors that no longer have a name.

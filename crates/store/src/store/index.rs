@@ -7,7 +7,11 @@ use serde_json::{Map, Value};
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::REF_NAME;
-use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_base::image::reference::LOCAL_REGISTRY;
+use imgctl_base::image::{Descriptor, Digest, Origin, Reference};
+
+/// Annotation of a name: where the image came from ([`Origin`]). Only this table writes it.
+const ORIGIN: &str = "io.imgctl.origin";
 
 /// Maximum size of the table, in bytes: a name takes about 400.
 pub(super) const MAX_TABLE: u64 = 256 << 20;
@@ -21,6 +25,23 @@ pub struct Named {
     pub reference: Option<Reference>,
     /// A manifest or an index.
     pub descriptor: Descriptor,
+    /// Where the image came from; `None` if no record says it.
+    pub origin: Option<Origin>,
+}
+
+impl Named {
+    /// Returns where the image came from. Older versions recorded nothing: names of `localhost` are those
+    /// of images built here, others those of registries.
+    pub fn origin(&self) -> Option<Origin> {
+        if let Some(origin) = &self.origin {
+            return Some(origin.clone());
+        }
+        let reference = self.reference.as_ref()?;
+        Some(match reference.registry() {
+            Some(registry) if registry != LOCAL_REGISTRY => Origin::Registry(reference.clone()),
+            _ => Origin::Built,
+        })
+    }
 }
 
 /// Content of `index.json`.
@@ -51,6 +72,11 @@ impl Entry {
 
     fn ref_name(&self) -> Option<&str> {
         self.descriptor.as_ref()?.ref_name()
+    }
+
+    fn is_built(&self) -> bool {
+        let origin = self.descriptor.as_ref().and_then(|found| found.annotations.get(ORIGIN));
+        origin.is_some_and(|text| Origin::parse(text) == Origin::Built)
     }
 }
 
@@ -93,9 +119,14 @@ impl NameTable {
             .entries
             .iter()
             .filter_map(|entry| entry.descriptor.as_ref())
-            .map(|descriptor| Named {
-                reference: descriptor.ref_name().and_then(|name| Reference::parse(name).ok()),
-                descriptor: descriptor.clone(),
+            .map(|descriptor| {
+                let mut descriptor = descriptor.clone();
+                let origin = descriptor.annotations.remove(ORIGIN);
+                Named {
+                    reference: descriptor.ref_name().and_then(|name| Reference::parse(name).ok()),
+                    descriptor,
+                    origin: origin.map(|text| Origin::parse(&text)),
+                }
             })
             .collect();
         let key = |named: &Named| {
@@ -106,12 +137,24 @@ impl NameTable {
         names
     }
 
-    /// Points `reference` at `descriptor`. An image that thereby loses its last name stays as an
-    /// unnamed entry.
-    pub(super) fn set(&mut self, reference: &Reference, descriptor: &Descriptor) -> Result<()> {
+    /// Points `reference` at `descriptor`, which came from `origin`. An image that thereby loses its last
+    /// name stays as an unnamed entry.
+    pub(super) fn set(
+        &mut self,
+        reference: &Reference,
+        descriptor: &Descriptor,
+        origin: Option<&Origin>,
+    ) -> Result<()> {
         let name = reference.to_string();
-        let mut fresh = without_name(descriptor);
+        let mut fresh = from(descriptor, origin.filter(|origin| !is_own(origin, reference)));
         fresh.annotations.insert(REF_NAME.to_owned(), name.clone());
+        // An image built here stays one if it comes back, from an archive that was saved here.
+        let is_built = |entry: &Entry| {
+            entry.ref_name() == Some(&name) && entry.is_of(&descriptor.digest) && entry.is_built()
+        };
+        if self.entries.iter().any(is_built) {
+            fresh.annotations.insert(ORIGIN.to_owned(), Origin::Built.to_string());
+        }
         let fresh = Entry::ours(fresh)?;
         // An existing name keeps its position in the file; duplicates are removed.
         let mut place = None;
@@ -137,9 +180,13 @@ impl NameTable {
     }
 
     /// Adds an unnamed entry, unless the image is already in the table.
-    pub(super) fn add_unnamed(&mut self, descriptor: &Descriptor) -> Result<()> {
+    pub(super) fn add_unnamed(
+        &mut self,
+        descriptor: &Descriptor,
+        origin: Option<&Origin>,
+    ) -> Result<()> {
         if !self.contains(&descriptor.digest) {
-            self.entries.push(Entry::ours(without_name(descriptor))?);
+            self.entries.push(Entry::ours(from(descriptor, origin))?);
         }
         Ok(())
     }
@@ -158,6 +205,22 @@ impl NameTable {
     pub(super) fn contains(&self, digest: &Digest) -> bool {
         self.entries.iter().any(|entry| entry.is_of(digest))
     }
+}
+
+/// Whether it is the origin that a name without a record has.
+fn is_own(origin: &Origin, name: &Reference) -> bool {
+    matches!(origin, Origin::Registry(other) if other == name)
+        && name.registry().is_some_and(|registry| registry != LOCAL_REGISTRY)
+}
+
+/// The descriptor without a name, and with nothing but `origin` as its origin.
+fn from(descriptor: &Descriptor, origin: Option<&Origin>) -> Descriptor {
+    let mut descriptor = without_name(descriptor);
+    descriptor.annotations.remove(ORIGIN);
+    if let Some(origin) = origin {
+        descriptor.annotations.insert(ORIGIN.to_owned(), origin.to_string());
+    }
+    descriptor
 }
 
 fn without_name(descriptor: &Descriptor) -> Descriptor {
@@ -197,15 +260,15 @@ mod tests {
     fn an_image_that_loses_its_last_name_stays_unnamed_and_can_be_named_again() {
         let (a, b) = (image("a"), image("b"));
         let mut table = empty();
-        table.set(&name("x.io/n:1"), &a).unwrap();
-        table.set(&name("x.io/n:2"), &a).unwrap();
-        table.set(&name("x.io/n:1"), &b).unwrap();
+        table.set(&name("x.io/n:1"), &a, None).unwrap();
+        table.set(&name("x.io/n:2"), &a, None).unwrap();
+        table.set(&name("x.io/n:1"), &b, None).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &a)];
         assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
-        table.set(&name("x.io/n:2"), &b).unwrap();
+        table.set(&name("x.io/n:2"), &b, None).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &b), ("<none>", &a)];
         assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
-        table.set(&name("x.io/old:1"), &a).unwrap();
+        table.set(&name("x.io/old:1"), &a, None).unwrap();
         let expected = [("x.io/n:1", &b), ("x.io/n:2", &b), ("x.io/old:1", &a)];
         assert_eq!(shown(&table), expected.map(|(n, d)| (n.to_owned(), d.digest.clone())));
     }
@@ -214,8 +277,8 @@ mod tests {
     fn removing_takes_one_name_and_leaves_the_others() {
         let a = image("a");
         let mut table = empty();
-        table.set(&name("x.io/n:1"), &a).unwrap();
-        table.set(&name("x.io/n:2"), &a).unwrap();
+        table.set(&name("x.io/n:1"), &a, None).unwrap();
+        table.set(&name("x.io/n:2"), &a, None).unwrap();
         let names = table.names();
         assert!(table.remove(&names[0]));
         assert!(!table.remove(&names[0]));
@@ -240,7 +303,7 @@ mod tests {
         assert_eq!(names.len(), 1);
         assert_eq!(names[0].reference, None);
         assert_eq!(names[0].descriptor.ref_name(), Some("NOT a name"));
-        table.set(&name("x.io/n:1"), &image("b")).unwrap();
+        table.set(&name("x.io/n:1"), &image("b"), None).unwrap();
         let written: Value = serde_json::from_slice(&table.to_bytes().unwrap()).unwrap();
         assert_eq!(written["x-member"]["k"], 1);
         assert_eq!(written["manifests"][1], 17);
@@ -276,7 +339,7 @@ mod tests {
             let mut last = std::collections::BTreeMap::new();
             for (n, i) in &steps {
                 let reference = name(&format!("x.io/n:{n}"));
-                table.set(&reference, &image(&i.to_string())).unwrap();
+                table.set(&reference, &image(&i.to_string()), None).unwrap();
                 last.insert(reference.to_string(), Digest::of(i.to_string().as_bytes()));
             }
             let table = NameTable::parse(&table.to_bytes().unwrap()).unwrap();

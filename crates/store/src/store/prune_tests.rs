@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::prune::{Class, PruneOptions, PrunePlan};
-use super::tests::{Fixture, fixture, name, put_image, put_index, reopen};
+use super::tests::{Fixture, anyone, fixture, name, put_image, put_index, reopen};
 use super::*;
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
@@ -38,8 +38,8 @@ fn what_names_reach_stays_and_the_rest_goes() {
         store.put_blob(b"loose").unwrap();
         let arm = put_image(store, b"arm", "linux/arm64");
         let index = put_index(store, vec![put_image(store, b"amd", "linux/amd64"), arm]);
-        store.tag(&[name("multi:1")], &index).unwrap();
-        store.tag(&[name("lone:1")], &put_image(store, b"lone", "linux/amd64")).unwrap();
+        store.tag(&[name("multi:1")], &index, &anyone()).unwrap();
+        store.tag(&[name("lone:1")], &put_image(store, b"lone", "linux/amd64"), &anyone()).unwrap();
         store.make_snapshot(&Digest::of(b"lone"), &mut |_| Ok(())).unwrap();
         store.make_snapshot(&Digest::of(b"gone"), &mut |_| Ok(())).unwrap();
     });
@@ -66,7 +66,7 @@ fn what_names_reach_stays_and_the_rest_goes() {
 #[test]
 fn unnamed_images_go_only_when_asked_for() {
     let fixture = filled(|store| {
-        store.tag(&[], &put_image(store, b"none", "linux/amd64")).unwrap();
+        store.tag(&[], &put_image(store, b"none", "linux/amd64"), &anyone()).unwrap();
     });
     let store = &fixture.store;
     prune(store, PruneOptions::default());
@@ -113,7 +113,7 @@ fn what_came_into_use_after_the_plan_stays() {
     let fixture = filled(|store| {
         store.put_blob(b"wanted").unwrap();
         store.put_blob(b"unwanted").unwrap();
-        store.tag(&[], &put_image(store, b"none", "linux/amd64")).unwrap();
+        store.tag(&[], &put_image(store, b"none", "linux/amd64"), &anyone()).unwrap();
     });
     let store = &fixture.store;
     let options = PruneOptions { unnamed: true, ..PruneOptions::default() };
@@ -122,7 +122,7 @@ fn what_came_into_use_after_the_plan_stays() {
     lease.hold(&Digest::of(b"wanted")).unwrap();
     let other = reopen(fixture.directory.path());
     let unnamed = store.names().unwrap()[0].descriptor.clone();
-    other.tag(&[name("now:named")], &unnamed).unwrap();
+    other.tag(&[name("now:named")], &unnamed, &anyone()).unwrap();
     other.put_blob(b"newer").unwrap();
     drop(other);
     let done = store.prune(&plan, &Silent).unwrap();
@@ -204,7 +204,7 @@ fn the_halves_of_the_dead_go_and_of_the_living_stay() {
 fn a_failed_command_takes_back_what_nobody_else_wants() {
     let fixture = fixture();
     let store = &fixture.store;
-    store.tag(&[name("kept:1")], &put_image(store, b"named", "linux/amd64")).unwrap();
+    store.tag(&[name("kept:1")], &put_image(store, b"named", "linux/amd64"), &anyone()).unwrap();
     let ours = store.separate();
     let theirs = store.separate();
     let digests: Vec<Digest> = [&b"named"[..], b"shared", b"own"]
@@ -230,7 +230,7 @@ fn builders_and_collectors_do_not_hurt_each_other() {
                     // The same layer is added and removed repeatedly.
                     let image = put_image(&store, &[round % 3], "linux/amd64");
                     let reference = name(&format!("t{thread}:1"));
-                    store.tag(std::slice::from_ref(&reference), &image).unwrap();
+                    store.tag(std::slice::from_ref(&reference), &image, &anyone()).unwrap();
                     let read = store.image(&reference.to_string(), None).unwrap();
                     store.open_blob(&read.manifest.layers[0].digest).unwrap();
                     untag(&store, &reference.to_string());
@@ -258,9 +258,13 @@ fn usage_tells_shared_from_unique_and_needed_from_garbage() {
     let fixture = filled(|store| {
         store.put_blob(&[7; 1000]).unwrap();
         store
-            .tag(&[name("a:1"), name("a:2")], &put_image(store, &[1; 500], "linux/amd64"))
+            .tag(
+                &[name("a:1"), name("a:2")],
+                &put_image(store, &[1; 500], "linux/amd64"),
+                &anyone(),
+            )
             .unwrap();
-        store.tag(&[name("b:1")], &put_image(store, &[1; 500], "linux/arm64")).unwrap();
+        store.tag(&[name("b:1")], &put_image(store, &[1; 500], "linux/arm64"), &anyone()).unwrap();
     });
     let usage = fixture.store.usage().unwrap();
     assert_eq!(usage.images.len(), 2);
@@ -284,8 +288,8 @@ fn lists_show_every_name_even_of_damaged_images() {
                 put_image(store, b"host", &imgctl_base::image::Platform::host().to_string()),
             ],
         );
-        store.tag(&[name("m:1")], &index).unwrap();
-        store.tag(&[name("z:1")], &put_image(store, b"z", "linux/s390x")).unwrap();
+        store.tag(&[name("m:1")], &index, &anyone()).unwrap();
+        store.tag(&[name("z:1")], &put_image(store, b"z", "linux/s390x"), &anyone()).unwrap();
     });
     let store = &fixture.store;
     let image = store.image("z:1", None).unwrap();

@@ -135,6 +135,7 @@ mod tests {
     use super::*;
     use crate::store::Options;
     use crate::store::prune::PruneOptions;
+    use crate::store::tests::anyone;
     use imgctl_base::image::{Index, Manifest};
     use imgctl_base::progress::Silent;
 
@@ -160,7 +161,7 @@ mod tests {
         store.attach(&list.digest, &artifact).unwrap();
         store.attach(&list.digest, &artifact).unwrap();
         let name = imgctl_base::image::Reference::parse("x.io/n:1").unwrap();
-        store.tag_list(&name, &list).unwrap();
+        store.tag_list(&name, &list, &anyone()).unwrap();
         assert_eq!(store.attached(&list).unwrap(), [(list.digest.clone(), artifact.clone())]);
         assert_eq!(store.artifact_parts(&artifact).unwrap().len(), 3);
         drop(store);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::layer::{Toc, Tree};
 use crate::store::{Image, Named, Store};
 use imgctl_base::error::{Kind, Result};
-use imgctl_base::image::{Descriptor, LayerKind, Reference};
+use imgctl_base::image::{Descriptor, LayerKind, Reference, Verdict};
 
 /// Annotation of the name of an image that may lack layers.
 const LAYERS: &str = "io.imgctl.layers";
@@ -27,13 +27,15 @@ impl Store {
         &self,
         references: &[Reference],
         descriptor: &Descriptor,
+        verdict: &Verdict,
     ) -> Result<()> {
         self.platform_images(descriptor)?;
         let mut marked = descriptor.clone();
         marked.annotations.insert(LAYERS.to_owned(), REMOTE.to_owned());
         self.make_durable()?;
         self.change_names(&[], |table| {
-            references.iter().try_for_each(|reference| table.set(&reference.qualified(), &marked))
+            let mut all = references.iter();
+            all.try_for_each(|name| table.set(&name.qualified(), &marked, verdict.origin()))
         })
     }
 
@@ -64,7 +66,7 @@ pub fn tree_without_registry(store: &Store, image: &Image) -> Result<Tree> {
 #[cfg(test)]
 mod tests {
     use crate::store::scrub::ScrubOptions;
-    use crate::store::tests::{fixture, name, put_image};
+    use crate::store::tests::{anyone, fixture, name, put_image};
     use imgctl_base::progress::Silent;
 
     #[test]
@@ -75,20 +77,20 @@ mod tests {
         let layer = store.image_at(&image, None).unwrap().manifest.layers[0].digest.clone();
         std::fs::remove_file(store.blob_path(&layer)).unwrap();
         // An ordinary image must be complete.
-        assert!(store.tag(&[name("r.io/a:1")], &image).is_err());
-        store.tag_with_remote_layers(&[name("r.io/a:1")], &image).unwrap();
+        assert!(store.tag(&[name("r.io/a:1")], &image, &anyone()).is_err());
+        store.tag_with_remote_layers(&[name("r.io/a:1")], &image, &anyone()).unwrap();
         assert!(store.lacks_remote_layers("r.io/a:1").unwrap());
         store.image("r.io/a:1", None).unwrap();
         let scrub = || store.scrub(&ScrubOptions::default(), &Silent).unwrap().problems;
         assert!(scrub().is_empty(), "{:?}", scrub());
         // Another name does not bypass the check.
         let named = store.resolve("r.io/a:1").unwrap();
-        let error = store.tag(&[name("r.io/b:1")], &named.descriptor).unwrap_err();
+        let error = store.tag(&[name("r.io/b:1")], &named.descriptor, &anyone()).unwrap_err();
         assert!(error.chain().join(": ").contains(&layer.to_string()), "{error}");
 
         store.put_blob(b"a layer").unwrap();
         assert!(!store.lacks_remote_layers("r.io/a:1").unwrap());
-        store.tag(&[name("r.io/a:1")], &image).unwrap();
+        store.tag(&[name("r.io/a:1")], &image, &anyone()).unwrap();
         assert!(!store.resolve("r.io/a:1").unwrap().has_remote_layers());
         // From now on a missing layer is damage.
         std::fs::remove_file(store.blob_path(&layer)).unwrap();

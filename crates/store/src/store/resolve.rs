@@ -144,7 +144,7 @@ fn by_name(names: &[Named], name: &str) -> Option<Named> {
 
 fn unnamed(mut descriptor: Descriptor) -> Named {
     descriptor.annotations.remove(imgctl_base::image::descriptor::REF_NAME);
-    Named { reference: None, descriptor }
+    Named { reference: None, descriptor, origin: None }
 }
 
 fn not_found(names: &[Named], name: &str) -> Error {

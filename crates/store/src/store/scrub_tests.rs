@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use super::scrub::{ScrubOptions, ScrubReport};
-use super::tests::{Fixture, fixture, name, put_image, put_index};
+use super::tests::{Fixture, anyone, fixture, name, put_image, put_index};
 use super::*;
 use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use crate::layer::{
@@ -44,7 +44,7 @@ fn filled() -> (Fixture, Digest) {
     let store = &fixture.store;
     let tar = layer();
     let diff_id = Digest::of(&tar);
-    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64")).unwrap();
+    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64"), &anyone()).unwrap();
     let mut fill = |directory: &Path| {
         let root: OwnedFd = std::fs::File::open(directory).unwrap().into();
         let privilege =
@@ -78,7 +78,7 @@ fn a_whole_store_has_no_problems() {
     let store = &fixture.store;
     let absent = put_image(store, b"other", "linux/arm64");
     let index = put_index(store, vec![put_image(store, &layer(), "linux/amd64"), absent.clone()]);
-    store.tag(&[name("m:1")], &index).unwrap();
+    store.tag(&[name("m:1")], &index, &anyone()).unwrap();
     std::fs::remove_file(store.blob_path(&absent.digest)).unwrap();
     let report = scrub(store, FULL);
     assert_eq!(problems(&report), "");
@@ -133,7 +133,7 @@ fn a_layer_with_another_diff_id_is_found() {
     let store = &fixture.store;
     // The layer is not a tar, so its diff ID cannot match.
     let tar = vec![1; 2000];
-    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64")).unwrap();
+    store.tag(&[name("x:1")], &put_image(store, &tar, "linux/amd64"), &anyone()).unwrap();
     assert_eq!(problems(&scrub(store, ScrubOptions::default())), "");
     let found = problems(&scrub(store, FULL));
     assert!(found.contains(&format!("layer {}", Digest::of(&tar))), "{found}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use imgctl_base::error::Kind;
-use imgctl_base::image::{Descriptor, Digest, Index, Platform, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Index, Platform, Reference, Verdict, media_type};
 
 /// A store that is removed after the test.
 pub(super) struct Fixture {
@@ -17,6 +17,11 @@ pub(super) fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let store = reopen(directory.path());
     Fixture { directory, store }
+}
+
+/// A verdict for tests.
+pub(super) fn anyone() -> Verdict {
+    Verdict::not_asked("a test")
 }
 
 pub(super) fn reopen(directory: &Path) -> Store {
@@ -198,7 +203,7 @@ fn names_set_at_the_same_time_are_all_there() {
                 for number in 0..10 {
                     let image = put_image(&store, &[thread, number], "linux/amd64");
                     let name = name(&format!("localhost/t{thread}:{number}"));
-                    store.tag(&[name], &image).unwrap();
+                    store.tag(&[name], &image, &anyone()).unwrap();
                 }
             });
         }
@@ -212,11 +217,11 @@ fn nothing_incomplete_is_named() {
     let store = &fixture.store;
     let image = put_image(store, b"layer", "linux/amd64");
     std::fs::remove_file(store.blob_path(&Digest::of(b"layer"))).unwrap();
-    let error = store.tag(&[name("x:1")], &image).unwrap_err();
+    let error = store.tag(&[name("x:1")], &image, &anyone()).unwrap_err();
     assert!(error.to_string().contains(Digest::of(b"layer").hex()), "{error}");
     assert!(store.names().unwrap().is_empty());
     std::fs::write(store.blob_path(&Digest::of(b"layer")), "laye").unwrap();
-    assert!(store.tag(&[name("x:1")], &image).is_err(), "a torn layer");
+    assert!(store.tag(&[name("x:1")], &image, &anyone()).is_err(), "a torn layer");
 }
 
 #[test]
@@ -227,8 +232,8 @@ fn names_ids_and_digests_are_resolved() {
     let arm = put_image(store, b"b", "linux/arm64");
     let index = put_index(store, vec![amd.clone(), arm.clone()]);
     let lone = put_image(store, b"c", "linux/amd64");
-    store.tag(&[name("etcd:v1")], &index).unwrap();
-    store.tag(&[name("docker.io/library/nginx:latest")], &lone).unwrap();
+    store.tag(&[name("etcd:v1")], &index, &anyone()).unwrap();
+    store.tag(&[name("docker.io/library/nginx:latest")], &lone, &anyone()).unwrap();
     let image_id = store.image("nginx", None).unwrap().id().clone();
     let by_digest = format!("etcd@{}", index.digest);
     for (text, digest, named) in [
@@ -253,7 +258,7 @@ fn names_ids_and_digests_are_resolved() {
 fn what_is_not_there_is_explained() {
     let fixture = fixture();
     let store = &fixture.store;
-    store.tag(&[name("etcd:v1")], &put_image(store, b"a", "linux/amd64")).unwrap();
+    store.tag(&[name("etcd:v1")], &put_image(store, b"a", "linux/amd64"), &anyone()).unwrap();
     for (text, hint) in [
         ("etcdd:v1", "did you mean localhost/etcd:v1?"),
         ("etcd:v2", "did you mean localhost/etcd:v1?"),
@@ -273,7 +278,7 @@ fn an_ambiguous_id_lists_what_it_may_be() {
     // With 300 images, some of the 600 IDs share their first four digits.
     for number in 0_u32..300 {
         let image = put_image(store, &number.to_le_bytes(), "linux/amd64");
-        store.tag(&[], &image).unwrap();
+        store.tag(&[], &image, &anyone()).unwrap();
     }
     let mut ids: Vec<String> = Vec::new();
     for named in store.names().unwrap() {
@@ -457,7 +462,7 @@ fn a_synced_name_makes_unsynced_blobs_durable_first() {
     let image = put_image(&fixture.store, b"layer", "linux/amd64");
     assert!(fixture.store.path("unsynced").exists());
     let synced = Store::open(fixture.store.root(), Options { sync: true }).unwrap();
-    synced.tag(&[name("x:1")], &image).unwrap();
+    synced.tag(&[name("x:1")], &image, &anyone()).unwrap();
     assert!(!fixture.store.path("unsynced").exists());
 }
 
@@ -465,7 +470,7 @@ fn a_synced_name_makes_unsynced_blobs_durable_first() {
 fn skopeo_reads_the_store_by_name() {
     let fixture = fixture();
     let store = &fixture.store;
-    store.tag(&[name("x:v1")], &put_image(store, b"layer", "linux/amd64")).unwrap();
+    store.tag(&[name("x:v1")], &put_image(store, b"layer", "linux/amd64"), &anyone()).unwrap();
     let source = format!("oci:{}:localhost/x:v1", store.layout().display());
     let output = std::process::Command::new("skopeo")
         .args(["inspect", &source])

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::backup::directory::BackupDirectory;
 use crate::backup::document::Kept;
 use crate::backup::pack::Packed;
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::CopyOptions;
 use crate::transfer::location::{Archived, Location};
@@ -297,6 +298,8 @@ fn copier<'a>(access: &'a Access, reporter: &'a dyn Reporter) -> Copier<'a> {
     Copier {
         store: &access.store,
         client: &access.client,
+        // A backup is no image: who may write one is its encryption's business.
+        arbiter: Arbiter::everything(),
         options: CopyOptions { selection, ..CopyOptions::default() },
         preserve_digests: true,
         reporter,

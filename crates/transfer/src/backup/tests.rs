@@ -10,10 +10,11 @@ use crate::backup::directory::BackupDirectory;
 use crate::backup::document::Kept;
 use crate::backup::pack::Expected;
 use crate::backup::place::Place;
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::location::Archived;
 use imgctl_base::error::{Kind, Result};
-use imgctl_base::image::Digest;
+use imgctl_base::image::{Digest, Verdict};
 
 const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
 /// Maximum number of bytes in a frame.
@@ -52,7 +53,8 @@ fn pack(directory: &Path, recipients: Option<Recipients>, snapshot: &[u8]) -> Pa
 }
 
 fn source(directory: &Path) -> Result<LayoutSource> {
-    LayoutSource::oci(&Archived { path: directory.to_owned(), name: Some("x".to_owned()) })
+    let place = Archived { path: directory.to_owned(), name: Some("x".to_owned()) };
+    LayoutSource::oci(&place, &Arbiter::everything())
 }
 
 fn read(directory: &Path, identities: &Identities) -> Result<Vec<u8>> {
@@ -147,7 +149,10 @@ fn what_is_no_backup_says_so() {
     use imgctl_base::image::{Descriptor, media_type};
     let root = Descriptor::new(media_type::OCI_MANIFEST, Digest::of(bytes), bytes.len() as u64);
     let directory = scratch.path().join("layout");
-    LayoutSink::open(&directory, Some("x")).unwrap().finish(&root, bytes).unwrap();
+    LayoutSink::open(&directory, Some("x"))
+        .unwrap()
+        .finish(&root, bytes, &Verdict::not_asked("a test"))
+        .unwrap();
     let error = Found::read(&source(&directory).unwrap()).err().unwrap();
     assert!(error.chain().join(" ").contains("no backup"), "{error}");
 }
@@ -171,7 +176,7 @@ fn old_backups_go_and_nothing_that_others_need() {
             std::fs::copy(entry.path(), to).unwrap();
         }
         let root = source.root().unwrap();
-        sink.finish(&root.descriptor, &root.bytes).unwrap();
+        sink.finish(&root.descriptor, &root.bytes, &Verdict::not_asked("a test")).unwrap();
         packed.root.digest
     };
     let (one, two) = (put("one", b"1"), put("two", b"2"));
@@ -192,7 +197,7 @@ fn old_backups_go_and_nothing_that_others_need() {
 fn source_root(place: &Path, name: &str) -> imgctl_base::image::Descriptor {
     use crate::transfer::source::ImageSource as _;
     let place = Archived { path: place.to_owned(), name: Some(name.to_owned()) };
-    LayoutSource::oci(&place).unwrap().root().unwrap().descriptor
+    LayoutSource::oci(&place, &Arbiter::everything()).unwrap().root().unwrap().descriptor
 }
 
 #[test]

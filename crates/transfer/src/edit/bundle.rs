@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::edit::deltas;
+use crate::transfer::arbiter::Arbiter;
 pub(crate) use crate::transfer::deltas::DESCRIPTION;
 use crate::transfer::deltas::{Delta, MAX_DESCRIPTION, WITH_DELTAS};
 use crate::transfer::parts::write::Split;
@@ -111,12 +112,14 @@ pub struct CreateOptions {
 }
 
 /// Options for applying bundles.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ApplyOptions {
     /// Also read and check the content of every assumed blob.
     pub verify: bool,
     /// Where to list what is missing, if parts or blobs are.
     pub request_missing: Option<PathBuf>,
+    /// Decides about the image before it gets its name.
+    pub arbiter: Arbiter,
 }
 
 /// Writes what `new` adds to `old`.
@@ -341,7 +344,8 @@ fn apply_all(
         archives.sort_by_cached_key(has_deltas);
     }
     let archives = &archives[..];
-    let loaded = load(store, Input::Archives(archives), &LoadOptions::default(), reporter)
+    let load_options = LoadOptions::new(options.arbiter.clone());
+    let loaded = load(store, Input::Archives(archives), &load_options, reporter)
         .inspect_err(|_| add_faults(archives, options, wanted))?;
     let is_there = loaded.iter().any(|image| image.descriptor.digest == bundle.image.digest);
     if !is_there {

@@ -80,6 +80,14 @@ impl Archive {
         }
     }
 
+    /// Returns the path of the file, the directory or the list of parts.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Shape::File(path) | Shape::Directory(path) => Some(path),
+            Shape::Parts(_) => None,
+        }
+    }
+
     /// Returns the parts, if the archive has them.
     pub fn parts(&self) -> Option<&PartSet> {
         match &self.0 {

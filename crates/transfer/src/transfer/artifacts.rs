@@ -13,7 +13,7 @@ use crate::transfer::source::{Blobs, Kept, from_offset};
 use crate::transfer::workers::lock;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, media_type};
+use imgctl_base::image::{Descriptor, Digest, Verdict, media_type};
 use imgctl_registry::{Repository, Target};
 use imgctl_store::store::Store;
 
@@ -117,7 +117,7 @@ impl<S: ArtifactSink> ImageSink for WithArtifacts<'_, S> {
         Ok(())
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn finish(&self, root: &Descriptor, bytes: &[u8], verdict: &Verdict) -> Result<()> {
         if let Some(Kept { store, artifacts }) = &self.kept {
             self.put_document(root, bytes)?;
             let documents = lock(&self.documents).clone();
@@ -127,6 +127,6 @@ impl<S: ArtifactSink> ImageSink for WithArtifacts<'_, S> {
                 }
             }
         }
-        self.sink.finish(root, bytes)
+        self.sink.finish(root, bytes, verdict)
     }
 }

@@ -5,11 +5,13 @@ use std::path::Path;
 
 use walkdir::WalkDir;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::artifacts::WithArtifacts;
 use crate::transfer::engine::{self, Copied, CopyOptions};
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::load::{Input, LoadOptions, load};
 use crate::transfer::location::{Archived, Location};
+use crate::transfer::members::Loaded;
 use crate::transfer::names;
 use crate::transfer::output::{Content, OuterCompression, Tar, Target};
 use crate::transfer::partial::local::StoreBlobs;
@@ -31,6 +33,8 @@ use imgctl_store::store::{Named, ScratchDirectory, Store};
 pub struct Copier<'a> {
     pub store: &'a Store,
     pub client: &'a Client,
+    /// Decides about images that do not come from a registry.
+    pub arbiter: Arbiter,
     pub options: CopyOptions,
     /// Refuse changes that would alter the image's digest.
     pub preserve_digests: bool,
@@ -40,7 +44,14 @@ pub struct Copier<'a> {
 impl<'a> Copier<'a> {
     /// Creates a copier for [`Copier::source`] only.
     pub fn reading(store: &'a Store, client: &'a Client, reporter: &'a dyn Reporter) -> Self {
-        Self { store, client, options: CopyOptions::default(), preserve_digests: false, reporter }
+        Self {
+            store,
+            client,
+            arbiter: Arbiter::policy(client),
+            options: CopyOptions::default(),
+            preserve_digests: false,
+            reporter,
+        }
     }
 
     /// Writes an image to `to`. Formats that must be assembled first use `scratch` meanwhile.
@@ -102,20 +113,26 @@ impl<'a> Copier<'a> {
                 let reference = reference.clone().on_docker_hub().qualified();
                 Box::new(RegistrySource::new(self.client, &reference)?)
             }
-            Location::OciDirectory(place) => Box::new(LayoutSource::oci(place)?),
-            Location::Directory(path) => Box::new(LayoutSource::flat(path)?),
+            Location::OciDirectory(place) => Box::new(LayoutSource::oci(place, &self.arbiter)?),
+            Location::Directory(path) => Box::new(LayoutSource::flat(path, &self.arbiter)?),
             Location::OciArchive(place) | Location::DockerArchive(place) => {
                 let store = self.temporary(scratch, "loaded")?;
                 let input = Input::Path(&place.path);
-                let loaded = load(&store, input, &LoadOptions::default(), self.reporter)?;
-                let all = loaded.into_iter().map(|image| (image.references, image.descriptor));
-                let (_, descriptor) = choose(all.collect(), place)?;
-                let named = Named { reference: None, descriptor };
-                Box::new(StoreSource::new(&store, &named)?.called(place_name(place)))
+                // It decides when the image is copied.
+                let options = LoadOptions::new(Arbiter::everything());
+                let image = choose(load(&store, input, &options, self.reporter)?, place)?;
+                let named = Named {
+                    reference: image.references.into_iter().next(),
+                    descriptor: image.descriptor,
+                    origin: Some(image.origin),
+                };
+                let source = StoreSource::new(&store, &named, &self.arbiter)?;
+                Box::new(source.called(place_name(place)))
             }
             Location::RegistryDirectory { path, name } => {
                 let layout = Layout::open(path, false)?;
-                Box::new(TreeSource::new(&layout, &tree_repository(name), RegistryTarget::of(name)))
+                let (repository, target) = (tree_repository(name), RegistryTarget::of(name));
+                Box::new(TreeSource::new(&layout, &repository, target, &self.arbiter))
             }
         })
     }
@@ -123,7 +140,9 @@ impl<'a> Copier<'a> {
     /// Resolves a bare name: in the store first, then in registries.
     fn named(&self, name: &str) -> Result<Box<dyn ImageSource>> {
         let missing = match self.store.resolve(name) {
-            Ok(named) => return Ok(Box::new(StoreSource::new(self.store, &named)?)),
+            Ok(named) => {
+                return Ok(Box::new(StoreSource::new(self.store, &named, &self.arbiter)?));
+            }
             Err(error) => error,
         };
         if Digest::parse(name).is_ok() {
@@ -183,8 +202,11 @@ impl<'a> Copier<'a> {
         let store = self.temporary(scratch, "copied")?;
         let references: Vec<Reference> = name.into_iter().collect();
         let copied = self.run(source, &StoreSink::new(&store, &references))?;
-        let named =
-            Named { reference: references.into_iter().next(), descriptor: copied.root.clone() };
+        let named = Named {
+            reference: references.into_iter().next(),
+            descriptor: copied.root.clone(),
+            origin: copied.verdict.origin().cloned(),
+        };
         let options = SaveOptions { format, ..SaveOptions::default() };
         save(&store, &[named], &options, Output::Path(path), &Silent)?;
         Ok(copied)
@@ -203,10 +225,8 @@ fn place_name(place: &Archived) -> String {
     }
 }
 
-type Member = (Vec<Reference>, imgctl_base::image::Descriptor);
-
 /// Selects the image of an archive that `place` names.
-fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
+fn choose(mut all: Vec<Loaded>, place: &Archived) -> Result<Loaded> {
     let path = place.path.display();
     let Some(wanted) = &place.name else {
         return match all.len() {
@@ -222,7 +242,7 @@ fn choose(mut all: Vec<Member>, place: &Archived) -> Result<Member> {
             || on_hub.as_ref().is_ok_and(|full| full == name)
             || name.tag() == Some(wanted)
     };
-    let found = all.iter().position(|(names, _)| names.iter().any(is_meant));
+    let found = all.iter().position(|image| image.references.iter().any(is_meant));
     match found {
         Some(position) => Ok(all.swap_remove(position)),
         None => Err(Error::not_found(format!("there is no image `{wanted}` in {path}"))),

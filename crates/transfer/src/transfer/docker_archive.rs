@@ -16,7 +16,7 @@ use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::manifest::MAX_LAYERS;
 use imgctl_base::image::{
-    Descriptor, Digest, Hasher, ImageConfig, Manifest, Reference, media_type,
+    Descriptor, Digest, Hasher, ImageConfig, Manifest, Origin, Reference, media_type,
 };
 use imgctl_store::layer::decompress::{Format, decompress_within};
 use imgctl_store::store::Store;
@@ -47,7 +47,10 @@ pub(super) fn images(
             .context(|| format!("cannot load the image of {}", item.config))?;
         match found.iter_mut().find(|other| other.descriptor.digest == descriptor.digest) {
             Some(other) => other.references.extend(references),
-            None => found.push(Loaded { references, descriptor }),
+            None => {
+                let origin = Origin::without_path("docker-archive");
+                found.push(Loaded { references, descriptor, origin });
+            }
         }
     }
     Ok(found)

@@ -14,7 +14,7 @@ use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use crate::transfer::workers;
 use imgctl_base::error::{Context, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, Verdict};
 use imgctl_base::progress::{Reporter, Unit};
 
 /// Default number of blobs copied in parallel.
@@ -42,6 +42,8 @@ pub struct Copied {
     /// The digest of the config, if the root is one image's manifest.
     pub config: Option<Digest>,
     pub moved: Moved,
+    /// What the policy said about the source.
+    pub verdict: Verdict,
 }
 
 /// Blob and byte counts of a copy.
@@ -99,10 +101,10 @@ pub(crate) fn copy_near(
     let source = &Partial::new(source, local);
     let manifests: Vec<Digest> =
         plan.manifests.iter().map(|(descriptor, _)| descriptor.digest.clone()).collect();
-    source.admit(&plan.source_digest, &manifests)?;
+    let verdict = source.admit(&plan.source_digest, &manifests)?;
     let title = format!("copying {}", source.describe());
     let task = reporter.start(&title, Unit::Bytes, Some(plan.total()));
-    let moved = run(source, sink, plan, jobs, &|bytes| task.advance(bytes))
+    let moved = run(source, sink, plan, &verdict, jobs, &|bytes| task.advance(bytes))
         .context(|| format!("cannot copy {} to {}", source.describe(), sink.describe()))?;
     task.done(&format!("copied {}", source.describe()));
     let config = plan
@@ -113,6 +115,7 @@ pub(crate) fn copy_near(
         root: plan.root.descriptor.clone(),
         config: config.map(|(_, manifest)| manifest.config.digest.clone()),
         moved,
+        verdict,
     })
 }
 
@@ -120,6 +123,7 @@ fn run(
     source: &Partial<'_>,
     sink: &dyn ImageSink,
     plan: &Plan,
+    verdict: &Verdict,
     jobs: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Moved> {
@@ -166,7 +170,7 @@ fn run(
         sink.put_document(descriptor, bytes)
             .context(|| format!("cannot write manifest {}", descriptor.digest))?;
     }
-    sink.finish(&plan.root.descriptor, &plan.root.bytes)?;
+    sink.finish(&plan.root.descriptor, &plan.root.bytes, verdict)?;
     let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
     let (reused, asked) = source.counts();
     let bytes = bytes.into_inner().saturating_sub(reused).saturating_add(asked);

@@ -9,17 +9,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use walkdir::WalkDir;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::location::Archived;
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
+use crate::transfer::store_shelf;
+use crate::transfer::verify::check_digest;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Index, media_type};
+use imgctl_base::image::{
+    Descriptor, Digest, Document, Hasher, Index, Origin, Reference, Verdict, media_type,
+};
+use imgctl_registry::client::Shelf;
 use imgctl_store::store::blobs::copy_hashed;
 
 /// One image in a directory.
@@ -29,11 +35,17 @@ pub(crate) struct LayoutSource {
     name: String,
     root: Descriptor,
     ref_name: Option<String>,
+    /// What its index lists.
+    entries: Vec<Descriptor>,
+    arbiter: Arbiter,
 }
+
+/// Maximum number of manifests of a layout that are examined.
+const MAX_ENTRIES: usize = 10_000;
 
 impl LayoutSource {
     /// The image of an OCI layout that `place` names, or the only image if it gives no name.
-    pub(crate) fn oci(place: &Archived) -> Result<Self> {
+    pub(crate) fn oci(place: &Archived, arbiter: &Arbiter) -> Result<Self> {
         let directory = Root::open(&place.path)?;
         let bytes = read(&directory, "index.json", MAX_DOCUMENT)?;
         let index: Index = serde_json::from_slice(&bytes).map_err(|error| {
@@ -53,6 +65,8 @@ impl LayoutSource {
             },
             root,
             ref_name,
+            entries: index.manifests,
+            arbiter: arbiter.clone(),
         })
     }
 
@@ -62,7 +76,7 @@ impl LayoutSource {
     }
 
     /// The image in a skopeo `dir:` directory.
-    pub(crate) fn flat(path: &Path) -> Result<Self> {
+    pub(crate) fn flat(path: &Path, arbiter: &Arbiter) -> Result<Self> {
         let directory = Root::open(path)?;
         let bytes = read(&directory, "manifest.json", MAX_DOCUMENT)?;
         let written = match Document::parse(&bytes, None)? {
@@ -76,7 +90,50 @@ impl LayoutSource {
             name: format!("dir:{}", path.display()),
             root: Descriptor::new(&media, Digest::of(&bytes), bytes.len() as u64),
             ref_name: None,
+            entries: Vec::new(),
+            arbiter: arbiter.clone(),
         })
+    }
+
+    /// Returns the artifacts of a type about `subject` among `entries`.
+    pub(super) fn artifacts(
+        &self,
+        entries: &[Descriptor],
+        subject: &Digest,
+        wanted: &str,
+    ) -> Result<Vec<Descriptor>> {
+        let mut found = Vec::new();
+        for entry in entries.iter().take(MAX_ENTRIES) {
+            match self.artifact(entry, subject, wanted) {
+                Ok(artifact) => found.extend(artifact),
+                // Another entry of the layout is missing or damaged.
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::BadContent) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the manifest of an entry if it is an artifact about `subject`.
+    fn artifact(
+        &self,
+        entry: &Descriptor,
+        subject: &Digest,
+        wanted: &str,
+    ) -> Result<Option<Descriptor>> {
+        if !media_type::is_manifest(&entry.media_type)
+            || entry.artifact_type.as_deref().is_some_and(|artifact| artifact != wanted)
+            || entry.size > MAX_DOCUMENT
+        {
+            return Ok(None);
+        }
+        let bytes = self.manifest(&entry.digest)?;
+        let Document::Manifest(manifest) = Document::parse(&bytes, Some(&entry.media_type))? else {
+            return Ok(None);
+        };
+        let is_about = manifest.subject.is_some_and(|found| found.digest == *subject);
+        let found = store_shelf::entry(&bytes)?;
+        Ok((is_about && found.artifact_type.as_deref() == Some(wanted)).then_some(found))
     }
 
     fn file(&self, digest: &Digest) -> Result<File> {
@@ -153,6 +210,31 @@ fn read_within(file: File, path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The documents about its image.
+impl Shelf for LayoutSource {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn manifest(&self, digest: &Digest) -> Result<Vec<u8>> {
+        let bytes = self.document(&Descriptor::new(media_type::OCI_MANIFEST, digest.clone(), 0))?;
+        check_digest(&bytes, digest)?;
+        Ok(bytes)
+    }
+
+    fn referrers(&self, subject: &Digest, artifact_type: &str) -> Result<Vec<Descriptor>> {
+        self.artifacts(&self.entries, subject, artifact_type)
+    }
+
+    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Read + Send + 'static>> {
+        ImageSource::open(self, blob, 0)
+    }
+
+    fn attach(&self, _: &Descriptor, _: &[(Descriptor, &[u8])], _: &[u8]) -> Result<Digest> {
+        Err(Error::failed(format!("{} is only read", self.name)))
+    }
+}
+
 impl ImageSource for LayoutSource {
     fn describe(&self) -> String {
         self.name.clone()
@@ -177,6 +259,14 @@ impl ImageSource for LayoutSource {
 
     fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
         self.file(&descriptor.digest).ok()
+    }
+
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict> {
+        let transport = if self.is_flat { "dir" } else { "oci" };
+        let origin = Origin::of_path(transport, self.directory.path());
+        let name = self.ref_name.as_deref().and_then(|name| Reference::parse(name).ok());
+        let name = name.filter(|name| name.registry().is_some());
+        self.arbiter.admit_elsewhere(name.as_ref(), &origin, digest, manifests, Some(self))
     }
 }
 
@@ -339,7 +429,7 @@ impl ImageSink for LayoutSink {
         self.put(descriptor, bytes)
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn finish(&self, root: &Descriptor, bytes: &[u8], _verdict: &Verdict) -> Result<()> {
         self.put_document(root, bytes)?;
         self.sync_directories()?;
         let _alone = Lock::of_directory(&self.directory, Mode::Exclusive)?;
@@ -378,7 +468,7 @@ mod tests {
                 scope.spawn(move || {
                     let name = format!("v{number}");
                     let sink = LayoutSink::open(directory, Some(&name)).unwrap();
-                    sink.finish(root, bytes).unwrap();
+                    sink.finish(root, bytes, &Verdict::not_asked("a test")).unwrap();
                 });
             }
         });

@@ -7,17 +7,17 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::archive::Archive;
 use crate::transfer::docker_archive;
 use crate::transfer::members::{Loaded, Members};
 use crate::transfer::oci_layout::{self, LayoutDirectory, Listed};
 use crate::transfer::request::{Request, missing_blobs};
-use crate::transfer::shelf::{admit, keep_loaded};
+use crate::transfer::shelf::keep_loaded;
 use crate::transfer::verify::{DigestsFrom, verify};
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_base::image::{Descriptor, Digest, Document, Platform, Reference};
+use imgctl_base::image::{Descriptor, Digest, Document, Origin, Platform, Reference};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
-use imgctl_registry::Client;
 use imgctl_store::mount::privilege::Privileges;
 use imgctl_store::mount::snapshots;
 use imgctl_store::store::Store;
@@ -33,17 +33,24 @@ pub enum Input<'a> {
 }
 
 /// Options of a load.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Names for the archive's only image, replacing those in the archive.
     pub tags: Vec<Reference>,
-    /// Its gate decides about the images before they get their names; `None` accepts all.
-    pub gate: Option<Client>,
+    /// Decides about the images before they get their names.
+    pub arbiter: Arbiter,
     /// Where to list what is missing, if parts or blobs are.
     pub request_missing: Option<PathBuf>,
     /// Also unpack the layers, so that the image can be mounted at once; of a multi-platform image,
     /// only those for this machine's platform.
     pub unpack: bool,
+}
+
+impl LoadOptions {
+    /// Loads the images under their names in the archive.
+    pub fn new(arbiter: Arbiter) -> Self {
+        Self { tags: Vec::new(), arbiter, request_missing: None, unpack: false }
+    }
 }
 
 /// Loads all images of an archive, or none.
@@ -120,9 +127,16 @@ fn load_into(
     }
     verify(store, &descriptors, digests, &*task)?;
     keep_loaded(store, &descriptors, &artifacts, &mut |text| reporter.note(&text))?;
-    if let Some(client) = &options.gate {
-        for image in &found {
-            admit_loaded(store, client, image)?;
+    let mut names = Vec::new();
+    for image in &found {
+        let admit = |reference: Option<&Reference>| {
+            options.arbiter.admit_arriving(store, reference, &image.descriptor, &image.origin)
+        };
+        if image.references.is_empty() {
+            names.push((None, &image.descriptor, admit(None)?));
+        }
+        for reference in &image.references {
+            names.push((Some(reference.clone()), &image.descriptor, admit(Some(reference))?));
         }
     }
     if options.unpack {
@@ -130,15 +144,10 @@ fn load_into(
             unpack(store, descriptor, imported, reporter)?;
         }
     }
-    let mut names = Vec::new();
-    for image in &found {
-        if image.references.is_empty() {
-            names.push((None, &image.descriptor));
-        }
-        let references = image.references.iter();
-        names.extend(references.map(|reference| (Some(reference.clone()), &image.descriptor)));
-    }
+    let names: Vec<_> =
+        names.iter().map(|(name, image, verdict)| (name.clone(), *image, verdict)).collect();
     store.tag_all(&names)?;
+    drop(names);
     Ok(found)
 }
 
@@ -163,16 +172,6 @@ fn unpack(
     Ok(())
 }
 
-/// Fails unless the image may have its names.
-fn admit_loaded(store: &Store, client: &Client, image: &Loaded) -> Result<()> {
-    let descriptor = &image.descriptor;
-    if image.references.is_empty() {
-        return admit(store, client, None, descriptor);
-    }
-    let mut references = image.references.iter();
-    references.try_for_each(|reference| admit(store, client, Some(reference), descriptor))
-}
-
 /// Reads archives one after another. Images that several of them name are one.
 fn read_all(
     store: &Store,
@@ -188,7 +187,10 @@ fn read_all(
         for image in images {
             let is_same = |other: &&mut Loaded| other.descriptor.digest == image.descriptor.digest;
             match all.images.iter_mut().find(is_same) {
-                Some(other) => other.references.extend(image.references),
+                Some(other) => {
+                    other.references.extend(image.references);
+                    other.origin = shared(&other.origin, &image.origin);
+                }
                 None => all.images.push(image),
             }
         }
@@ -209,11 +211,32 @@ fn read_one(
 ) -> Result<Listed> {
     let stem = archive.file_name().map(stem_of);
     let task = reporter.start(&format!("loading {}", archive.describe()), Unit::Bytes, None);
-    if let Some(path) = archive.directory() {
-        let mut note = |text: String| reporter.note(&text);
-        return LayoutDirectory::open(path, store, imported, &*task)?.import(stem, &mut note);
+    let mut listed = match archive.directory() {
+        Some(path) => {
+            let mut note = |text: String| reporter.note(&text);
+            LayoutDirectory::open(path, store, imported, &*task)?.import(stem, &mut note)?
+        }
+        None => read_archive(store, archive.open()?, stem, imported, (reporter, &*task))?,
+    };
+    for image in &mut listed.images {
+        if let (Origin::Place { transport, .. }, Some(path)) = (&image.origin, archive.path()) {
+            image.origin = Origin::of_path(transport, path);
+        }
     }
-    read_archive(store, archive.open()?, stem, imported, (reporter, &*task))
+    Ok(listed)
+}
+
+/// The origin of an image that two archives contain: what is said of only one of them does not count.
+fn shared(one: &Origin, other: &Origin) -> Origin {
+    match (one, other) {
+        _ if one == other => one.clone(),
+        (Origin::Place { transport, .. }, Origin::Place { transport: same, .. })
+            if transport == same =>
+        {
+            Origin::without_path(transport)
+        }
+        _ => Origin::without_path(""),
+    }
 }
 
 /// A file name without archive extensions.
@@ -237,6 +260,9 @@ fn read_archive(
     if let Some(index) = members.document("index.json") {
         check_layout(&members)?;
         let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
+        for image in &mut found.images {
+            image.origin = Origin::without_path("oci-archive");
+        }
         // Docker's archives are also OCI layouts, but only manifest.json has the full names.
         if members.document("manifest.json").is_some() {
             name_by_config(store, &mut found.images, &members)?;

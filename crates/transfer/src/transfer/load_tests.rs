@@ -1,6 +1,7 @@
 //! Tests of loading: every archive variant, and inputs that must be refused without leaving
 //! anything behind.
 
+use super::arbiter::Arbiter;
 use super::testing::*;
 use super::*;
 use imgctl_base::error::{Error, Kind};
@@ -154,8 +155,10 @@ fn images_without_a_name_stay_without_one_or_get_one() {
     let archive = tar(&layout.members());
     assert!(names(&load_bytes(&fixture.store, &archive).unwrap()).is_empty());
     assert_eq!(fixture.store.names().unwrap().len(), 1);
-    let options =
-        LoadOptions { tags: vec![Reference::parse("x:1").unwrap()], ..LoadOptions::default() };
+    let options = LoadOptions {
+        tags: vec![Reference::parse("x:1").unwrap()],
+        ..LoadOptions::new(Arbiter::everything())
+    };
     let input = Input::Stream(Box::new(&archive[..]));
     let loaded = load(&fixture.store, input, &options, &Silent).unwrap();
     assert_eq!(names(&loaded), ["localhost/x:1"]);
@@ -182,13 +185,19 @@ fn directories_are_loaded_and_files_name_lone_tags() {
     let archive = fixture.directory.path().join("etcd.tar.gz");
     std::fs::write(&archive, gzip(&tar(&layout.members()))).unwrap();
     for (path, name) in [(&directory, "localhost/my-layout:v1"), (&archive, "localhost/etcd:v1")] {
-        let loaded = load(&fixture.store, Input::Path(path), &LoadOptions::default(), &Silent);
+        let loaded = load(
+            &fixture.store,
+            Input::Path(path),
+            &LoadOptions::new(Arbiter::everything()),
+            &Silent,
+        );
         assert_eq!(names(&loaded.unwrap()), [name]);
     }
     std::fs::remove_dir_all(directory.join("blobs")).unwrap();
     let fresh = testing::fixture();
     let input = Input::Path(&directory);
-    let error = load(&fresh.store, input, &LoadOptions::default(), &Silent).unwrap_err();
+    let error =
+        load(&fresh.store, input, &LoadOptions::new(Arbiter::everything()), &Silent).unwrap_err();
     assert_refused(&fresh.store, &error, "does not contain blob");
 }
 
@@ -205,7 +214,9 @@ fn a_directory_cannot_lend_files_from_elsewhere() {
     std::fs::rename(directory.join(&blob), &outside).unwrap();
     std::os::unix::fs::symlink(&outside, directory.join(&blob)).unwrap();
     let input = Input::Path(&directory);
-    assert!(load(&fixture.store, input, &LoadOptions::default(), &Silent).is_err());
+    assert!(
+        load(&fixture.store, input, &LoadOptions::new(Arbiter::everything()), &Silent).is_err()
+    );
     assert!(fixture.store.names().unwrap().is_empty());
 }
 
@@ -311,7 +322,7 @@ fn a_wrong_diff_id_is_found_when_the_layer_is_unpacked() {
     let liar = lying.image(&layers, "linux/amd64");
     lying.name(liar, Some("a:1"));
     let archive = tar(&lying.members());
-    let unpacking = LoadOptions { unpack: true, ..LoadOptions::default() };
+    let unpacking = LoadOptions { unpack: true, ..LoadOptions::new(Arbiter::everything()) };
     let fixture = fixture();
     let input = Input::Stream(Box::new(&archive[..]));
     let error = load(&fixture.store, input, &unpacking, &Silent).unwrap_err();
@@ -327,7 +338,7 @@ fn a_wrong_diff_id_is_found_when_the_layer_is_unpacked() {
 
 #[test]
 fn a_load_that_unpacks_leaves_snapshots_or_nothing() {
-    let unpacking = LoadOptions { unpack: true, ..LoadOptions::default() };
+    let unpacking = LoadOptions { unpack: true, ..LoadOptions::new(Arbiter::everything()) };
     let mut layout = Layout::default();
     let tars = [layer("x"), layer("y")];
     let packed = tars.clone().map(|tar| (media_type::OCI_LAYER_GZIP, gzip(&tar), tar));
@@ -402,7 +413,8 @@ fn bombs_hit_the_limits() {
     for blob in [bzip2(&tar_bytes), gzip(&tar_bytes)] {
         let archive = tar(&docker_with(&["a:1"], &[blob], &config));
         let input = Input::Stream(Box::new(&archive[..]));
-        let error = load(&store, input, &LoadOptions::default(), &Silent).unwrap_err();
+        let error =
+            load(&store, input, &LoadOptions::new(Arbiter::everything()), &Silent).unwrap_err();
         assert_refused(&store, &error, "");
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::names::CONTAINERD_NAME;
 use crate::transfer::plan::read_config;
 use crate::transfer::registry::RegistrySource;
@@ -16,7 +17,7 @@ use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{
-    Descriptor, Digest, Document, ImageConfig, Index, Platform, Reference, media_type,
+    Descriptor, Digest, Document, ImageConfig, Index, Platform, Reference, Verdict, media_type,
 };
 use imgctl_registry::Client;
 use imgctl_store::store::{Named, Store};
@@ -36,6 +37,8 @@ pub struct ManifestList<'a> {
     index: Index,
     /// Origins of members that are not in the store.
     origins: BTreeMap<Digest, String>,
+    /// About the list as it was, and what was added.
+    verdicts: Vec<Verdict>,
     _lock: Lock,
 }
 
@@ -46,6 +49,8 @@ pub struct Member {
     pub descriptor: Descriptor,
     /// `registry/repository`, unless it is in the store.
     pub origin: Option<String>,
+    /// About the image that it is, or is part of.
+    pub verdict: Verdict,
 }
 
 /// Metadata of a list member; fields that are not set remain unchanged.
@@ -62,7 +67,12 @@ pub struct Details {
 impl<'a> ManifestList<'a> {
     /// Creates a list. An existing list of that name is an error, unless `amend` is set, which
     /// opens it.
-    pub fn create(store: &'a Store, reference: &Reference, amend: bool) -> Result<Self> {
+    pub fn create(
+        store: &'a Store,
+        reference: &Reference,
+        amend: bool,
+        arbiter: &Arbiter,
+    ) -> Result<Self> {
         let lock = lock(store)?;
         let reference = reference.qualified();
         let existing =
@@ -74,26 +84,28 @@ impl<'a> ManifestList<'a> {
                  with `imgctl manifest rm`",
                 ))
             }
-            Some(named) => Self::of(store, named, lock),
+            Some(named) => Self::of(store, named, arbiter, lock),
             None => Ok(Self {
                 store,
                 reference,
                 stored: None,
                 index: Index::new(Vec::new()),
                 origins: BTreeMap::new(),
+                verdicts: Vec::new(),
                 _lock: lock,
             }),
         }
     }
 
     /// Opens the list called `name`.
-    pub fn open(store: &'a Store, name: &str) -> Result<Self> {
+    pub fn open(store: &'a Store, name: &str, arbiter: &Arbiter) -> Result<Self> {
         let lock = lock(store)?;
-        Self::of(store, find(store, name)?.0, lock)
+        Self::of(store, find(store, name)?.0, arbiter, lock)
     }
 
-    fn of(store: &'a Store, named: Named, lock: Lock) -> Result<Self> {
+    fn of(store: &'a Store, named: Named, arbiter: &Arbiter, lock: Lock) -> Result<Self> {
         let index = index_of(store, &named)?;
+        let verdict = arbiter.admit_input(store, &named)?;
         let reference = named.reference.clone().ok_or_else(|| {
             Error::usage(format!(
                 "the list {} has no name, and only a named one can be changed",
@@ -107,6 +119,7 @@ impl<'a> ManifestList<'a> {
             origins: origins(&named.descriptor),
             stored: Some(named),
             index,
+            verdicts: vec![verdict],
             _lock: lock,
         })
     }
@@ -118,6 +131,7 @@ impl<'a> ManifestList<'a> {
         entry.annotations.remove(CONTAINERD_NAME);
         entry.annotations.remove(ORIGINS);
         details.apply(&mut entry);
+        self.verdicts.push(member.verdict);
         match member.origin {
             Some(origin) => self.origins.insert(entry.digest.clone(), origin),
             None => self.origins.remove(&entry.digest),
@@ -169,7 +183,8 @@ impl<'a> ManifestList<'a> {
         let media = media.unwrap_or(media_type::OCI_INDEX);
         let mut descriptor = self.store.put_document(media, &self.index)?;
         set_origins(&mut descriptor, &self.origins)?;
-        self.store.tag_list(&self.reference, &descriptor)?;
+        let verdict = Verdict::made_from(&self.verdicts);
+        self.store.tag_list(&self.reference, &descriptor, &verdict)?;
         if let Some(mut old) = self.stored
             && old.descriptor.digest != descriptor.digest
         {
@@ -280,7 +295,13 @@ pub enum Choice {
 }
 
 /// Returns the members for an image in the store.
-pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Member>> {
+pub fn in_store(
+    store: &Store,
+    named: &Named,
+    choice: &Choice,
+    arbiter: &Arbiter,
+) -> Result<Vec<Member>> {
+    let verdict = arbiter.admit_input(store, named)?;
     let from = origins(&named.descriptor);
     match store.document(&named.descriptor)? {
         Document::Index(index) => {
@@ -288,6 +309,7 @@ pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Mem
             let member = |descriptor: Descriptor| Member {
                 origin: from.get(&descriptor.digest).cloned(),
                 descriptor,
+                verdict: verdict.clone(),
             };
             Ok(chosen.into_iter().map(member).collect())
         }
@@ -297,7 +319,7 @@ pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Mem
                 let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
                 descriptor.platform = platform(&ImageConfig::parse(&config)?);
             }
-            Ok(vec![Member { descriptor, origin: None }])
+            Ok(vec![Member { descriptor, origin: None, verdict }])
         }
     }
 }
@@ -306,6 +328,7 @@ pub fn in_store(store: &Store, named: &Named, choice: &Choice) -> Result<Vec<Mem
 pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> Result<Vec<Member>> {
     let source = RegistrySource::new(client, reference)?;
     let root = source.root()?;
+    let digest = root.descriptor.digest.clone();
     let declared = &root.descriptor.media_type;
     let document = Document::parse(&root.bytes, Some(declared))
         .context(|| format!("cannot use image {reference}"))?;
@@ -320,7 +343,10 @@ pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> R
         }
     };
     let origin = Some(reference.name());
-    let member = |descriptor| Member { descriptor, origin: origin.clone() };
+    let manifests: Vec<Digest> = descriptors.iter().map(|entry| entry.digest.clone()).collect();
+    let verdict = client.admit(reference, &digest, &manifests)?;
+    let member =
+        |descriptor| Member { descriptor, origin: origin.clone(), verdict: verdict.clone() };
     Ok(descriptors.into_iter().map(member).collect())
 }
 
@@ -361,13 +387,18 @@ mod tests {
         let digest = Digest::of(content.as_bytes());
         let mut descriptor = Descriptor::new(media_type::OCI_MANIFEST, digest, 7);
         descriptor.platform = Some(Platform::parse(platform).unwrap());
-        Member { descriptor, origin: Some("reg.io:5000/team/app".to_owned()) }
+        Member {
+            descriptor,
+            origin: Some("reg.io:5000/team/app".to_owned()),
+            verdict: Verdict::not_asked("a test"),
+        }
     }
 
     #[test]
     fn a_list_is_made_changed_and_read_back() {
         let (_directory, store) = store();
-        let mut list = ManifestList::create(&store, &name("x:1"), false).unwrap();
+        let mut list =
+            ManifestList::create(&store, &name("x:1"), false, &Arbiter::everything()).unwrap();
         let none = Details::default();
         let (one, two) = (member("1", "linux/amd64"), member("2", "linux/amd64"));
         list.add(one.clone(), &none).unwrap();
@@ -392,7 +423,7 @@ mod tests {
         let stored = store.read_blob(&named.descriptor.digest, 4096).unwrap();
         assert!(!String::from_utf8(stored).unwrap().contains("reg.io"));
 
-        let mut list = ManifestList::open(&store, "x:1").unwrap();
+        let mut list = ManifestList::open(&store, "x:1", &Arbiter::everything()).unwrap();
         list.remove(&one.descriptor.digest).unwrap();
         assert!(list.remove(&one.descriptor.digest).is_err());
         list.annotate(
@@ -411,10 +442,14 @@ mod tests {
     #[test]
     fn a_taken_name_and_an_image_are_refused() {
         let (_directory, store) = store();
-        ManifestList::create(&store, &name("x:1"), false).unwrap().save().unwrap();
-        let again = ManifestList::create(&store, &name("x:1"), false);
+        ManifestList::create(&store, &name("x:1"), false, &Arbiter::everything())
+            .unwrap()
+            .save()
+            .unwrap();
+        let again = ManifestList::create(&store, &name("x:1"), false, &Arbiter::everything());
         assert_eq!(again.err().unwrap().kind(), Kind::Usage);
-        let mut amended = ManifestList::create(&store, &name("x:1"), true).unwrap();
+        let mut amended =
+            ManifestList::create(&store, &name("x:1"), true, &Arbiter::everything()).unwrap();
         amended.add(member("1", "linux/amd64"), &Details::default()).unwrap();
         amended.save().unwrap();
         assert_eq!(find(&store, "x:1").unwrap().1.manifests.len(), 1);
@@ -424,7 +459,8 @@ mod tests {
     #[test]
     fn the_same_member_twice_is_one() {
         let (_directory, store) = store();
-        let mut list = ManifestList::create(&store, &name("x:1"), false).unwrap();
+        let mut list =
+            ManifestList::create(&store, &name("x:1"), false, &Arbiter::everything()).unwrap();
         let mut one = member("1", "linux/amd64");
         list.add(one.clone(), &Details::default()).unwrap();
         list.add(member("2", "linux/arm64"), &Details::default()).unwrap();
@@ -454,7 +490,7 @@ mod tests {
         let store = &fixture.store;
         let members = |name: &str, choice: &Choice| {
             let named = store.resolve(name).unwrap();
-            in_store(store, &named, choice)
+            in_store(store, &named, choice, &Arbiter::everything())
         };
         let platform = |text: &str| Choice::One(Platform::parse(text).unwrap());
         let one = members("reg.io/one:1", &platform("linux/amd64")).unwrap();

@@ -10,7 +10,7 @@ use std::io::Read;
 use crate::transfer::deltas::{self, DESCRIPTION, Deltas, MAX_DESCRIPTION};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Hasher, Reference};
+use imgctl_base::image::{Descriptor, Digest, Hasher, Origin, Reference};
 use imgctl_base::progress::Task;
 use imgctl_store::layer::decompress::decompress_within;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Names, TarReader};
@@ -31,6 +31,8 @@ pub struct Loaded {
     pub references: Vec<Reference>,
     /// Its manifest or index.
     pub descriptor: Descriptor,
+    /// The archive that it came from.
+    pub origin: Origin,
 }
 
 /// A file of the archive that is now a blob in the store.

@@ -17,7 +17,7 @@ use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource};
 use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Target;
 
@@ -264,7 +264,7 @@ impl ImageSink for Turns<'_> {
         self.sink.put_document(descriptor, bytes)
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
-        self.sink.finish(root, bytes)
+    fn finish(&self, root: &Descriptor, bytes: &[u8], verdict: &Verdict) -> Result<()> {
+        self.sink.finish(root, bytes, verdict)
     }
 }

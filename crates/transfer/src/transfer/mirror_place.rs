@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::registry::{RegistrySink, RegistrySource};
 use crate::transfer::sink::ImageSink;
 use crate::transfer::source::ImageSource;
@@ -56,7 +57,10 @@ impl PlaceName {
     /// Opens the place for reading.
     pub fn source(&self, client: &Client) -> Result<Place> {
         match self {
-            Self::Directory(path) => Ok(Place::Tree(Layout::open(&tree(path), false)?)),
+            Self::Directory(path) => {
+                let layout = Layout::open(&tree(path), false)?;
+                Ok(Place::Tree(layout, Arbiter::policy(client)))
+            }
             Self::Registry { .. } => Ok(self.registry(client)),
         }
     }
@@ -71,7 +75,8 @@ impl PlaceName {
     pub fn sink(&self, client: &Client, sync: bool) -> Result<Place> {
         match self {
             Self::Directory(path) => {
-                Ok(Place::Tree(Layout::create(&tree(path), sync)?.for_writing()?))
+                let layout = Layout::create(&tree(path), sync)?.for_writing()?;
+                Ok(Place::Tree(layout, Arbiter::policy(client)))
             }
             Self::Registry { .. } => Ok(self.registry(client)),
         }
@@ -118,8 +123,13 @@ impl fmt::Display for PlaceName {
 
 /// An open place.
 pub enum Place {
-    Registry { client: Client, host: String, prefix: Option<String> },
-    Tree(Layout),
+    Registry {
+        client: Client,
+        host: String,
+        prefix: Option<String>,
+    },
+    /// The second decides about what is read from the tree.
+    Tree(Layout, Arbiter),
 }
 
 impl Place {
@@ -137,7 +147,7 @@ impl Place {
                 }
                 Ok(all)
             }
-            Self::Tree(layout) => pages(|after| layout.repositories(after, PAGE)),
+            Self::Tree(layout, _) => pages(|after| layout.repositories(after, PAGE)),
         }
     }
 
@@ -148,13 +158,13 @@ impl Place {
             Self::Registry { client, .. } => {
                 client.repository(&self.reference(repository, None)?)?.tags()?
             }
-            Self::Tree(layout) => pages(|after| {
+            Self::Tree(layout, _) => pages(|after| {
                 let tags = layout.tags(repository, after, PAGE)?;
                 Ok(tags.unwrap_or_default())
             })?,
         };
         let mut targets: Vec<Target> = tags.into_iter().map(Target::Tag).collect();
-        if let Self::Tree(layout) = self {
+        if let Self::Tree(layout, _) = self {
             let lone = layout.lone_manifests(repository)?;
             targets.extend(lone.into_iter().map(Target::Digest));
         }
@@ -169,8 +179,8 @@ impl Place {
                 let found = client.repository(&reference)?.head(target)?;
                 Ok(found.map(|found| found.digest))
             }
-            (Self::Tree(layout), Target::Tag(tag)) => layout.resolve_tag(repository, tag),
-            (Self::Tree(layout), Target::Digest(digest)) => {
+            (Self::Tree(layout, _), Target::Tag(tag)) => layout.resolve_tag(repository, tag),
+            (Self::Tree(layout, _), Target::Digest(digest)) => {
                 let there = layout.has_revision(repository, digest)?;
                 Ok(there.then(|| digest.clone()))
             }
@@ -184,7 +194,9 @@ impl Place {
                 let reference = self.reference(repository, Some(target))?;
                 Ok(Box::new(RegistrySource::new(client, &reference)?))
             }
-            Self::Tree(layout) => Ok(Box::new(TreeSource::new(layout, repository, target.clone()))),
+            Self::Tree(layout, arbiter) => {
+                Ok(Box::new(TreeSource::new(layout, repository, target.clone(), arbiter)))
+            }
         }
     }
 
@@ -195,10 +207,10 @@ impl Place {
                 let reference = self.reference(repository, Some(target))?;
                 Ok(Box::new(RegistrySink::new(client, &reference)?))
             }
-            (Self::Tree(layout), Target::Tag(tag)) => {
+            (Self::Tree(layout, _), Target::Tag(tag)) => {
                 Ok(Box::new(TreeSink::new(layout, repository, Some(tag))))
             }
-            (Self::Tree(layout), Target::Digest(_)) => {
+            (Self::Tree(layout, _), Target::Digest(_)) => {
                 Ok(Box::new(TreeSink::new(layout, repository, None)))
             }
         }

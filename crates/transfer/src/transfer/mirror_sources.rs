@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::copy::Copier;
 use crate::transfer::location::Location;
 use crate::transfer::mirror::{self, Item, MirrorOptions, Mirrored};
@@ -132,7 +133,7 @@ pub fn find<'a>(store: &Store, client: &Client, name: &Reference) -> Result<Foun
     {
         return Ok(Found {
             reference: reference.clone(),
-            source: Box::new(StoreSource::new(store, &named)?),
+            source: Box::new(StoreSource::new(store, &named, &Arbiter::policy(client))?),
         });
     }
     let candidates = client.candidates(name)?;

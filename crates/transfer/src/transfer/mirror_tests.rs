@@ -5,6 +5,7 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 use super::*;
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::engine::CopyOptions;
 use crate::transfer::plan::Platforms;
 use crate::transfer::store::StoreSource;
@@ -37,8 +38,8 @@ fn put(
     repository: &str,
     tag: Option<&str>,
 ) {
-    let named = Named { reference: None, descriptor: image.clone() };
-    let source = StoreSource::new(&fixture.store, &named).unwrap();
+    let named = Named { reference: None, descriptor: image.clone(), origin: None };
+    let source = StoreSource::new(&fixture.store, &named, &Arbiter::everything()).unwrap();
     let sink = TreeSink::new(layout, repository, tag);
     let options = CopyOptions { selection: everything(), jobs: 2 };
     testing::copy(&source, &sink, &options, &Silent).unwrap();
@@ -79,7 +80,10 @@ fn a_tree_is_mirrored_whole_and_a_second_time_nothing_moves() {
     let (fixture, images) = filled();
     let from = source_tree(&fixture, &images);
     let to = Layout::create(&fixture.directory.path().join("to"), false).unwrap();
-    let (source, sink) = (Place::Tree(from.clone()), Place::Tree(to.clone()));
+    let (source, sink) = (
+        Place::Tree(from.clone(), Arbiter::everything()),
+        Place::Tree(to.clone(), Arbiter::everything()),
+    );
     let options = options(Platforms::All);
     let planned = plan(&source, Some(&sink), &options).unwrap();
     let names: Vec<(String, Action)> = planned.iter().map(|p| (p.name(), p.action)).collect();
@@ -103,7 +107,8 @@ fn a_tag_that_means_something_else_is_replaced_and_others_stay() {
     let to = Layout::create(&fixture.directory.path().join("to"), false).unwrap();
     put(&fixture, &to, &images[1], "one", Some("1"));
     put(&fixture, &to, &images[1], "own", Some("1"));
-    let (source, sink) = (Place::Tree(from), Place::Tree(to.clone()));
+    let (source, sink) =
+        (Place::Tree(from, Arbiter::everything()), Place::Tree(to.clone(), Arbiter::everything()));
     let options = options(Platforms::All);
     let planned = plan(&source, Some(&sink), &options).unwrap();
     let one = planned.iter().find(|one| one.name() == "one:1").unwrap();
@@ -117,9 +122,9 @@ fn a_tag_that_means_something_else_is_replaced_and_others_stay() {
 #[test]
 fn one_platform_of_many_is_that_platforms_manifest() {
     let (fixture, images) = filled();
-    let source = Place::Tree(source_tree(&fixture, &images));
+    let source = Place::Tree(source_tree(&fixture, &images), Arbiter::everything());
     let to = Layout::create(&fixture.directory.path().join("to"), false).unwrap();
-    let sink = Place::Tree(to.clone());
+    let sink = Place::Tree(to.clone(), Arbiter::everything());
     let amd = imgctl_base::image::Platform::parse("linux/amd64").unwrap();
     let options = options(Platforms::Only(vec![amd]));
     for round in 0..2 {
@@ -141,7 +146,8 @@ fn a_missing_blob_fails_its_image_by_name_and_the_others_arrive() {
     let path = imgctl_registry::layout::paths::blob_data(&own);
     std::fs::remove_file(from.path().join(path)).unwrap();
     let to = Layout::create(&fixture.directory.path().join("to"), false).unwrap();
-    let (source, sink) = (Place::Tree(from), Place::Tree(to.clone()));
+    let (source, sink) =
+        (Place::Tree(from, Arbiter::everything()), Place::Tree(to.clone(), Arbiter::everything()));
     let options = options(Platforms::All);
     let planned = plan(&source, Some(&sink), &options).unwrap();
     let error = sync(&source, &sink, &planned, &options, &Silent).unwrap_err();

@@ -1,6 +1,7 @@
 //! Copies images between registries, the store, archives and directories. Must not depend on the
 //! command line.
 
+pub mod arbiter;
 pub mod archive;
 mod artifacts;
 pub mod copy;
@@ -39,6 +40,7 @@ pub mod sink;
 pub mod source;
 pub(crate) mod store;
 pub mod store_backend;
+mod store_shelf;
 mod temporary;
 #[cfg(test)]
 mod testing;

@@ -12,12 +12,14 @@ use crate::transfer::verify::DigestsFrom;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Document, Index, media_type};
+use imgctl_base::image::{Descriptor, Digest, Document, Index, Origin, media_type};
 use imgctl_base::progress::Task;
 use imgctl_store::store::Store;
 
 /// Maximum number of descriptors followed in one layout.
 const MAX_DESCRIPTORS: usize = 1_000_000;
+/// Beginning of the annotations that a store of imgctl writes into its own table of names.
+const PRIVATE: &str = "io.imgctl.";
 
 /// What an `index.json` lists.
 #[derive(Debug, Default)]
@@ -39,7 +41,7 @@ pub(super) fn images(
         .map_err(|error| Error::bad_content("index.json is malformed").caused_by(error))?;
     let mut listed = Listed::default();
     let found = &mut listed.images;
-    for entry in index.manifests {
+    for mut entry in index.manifests {
         if is_artifact(&entry) {
             listed.artifacts.push(entry);
             continue;
@@ -49,11 +51,15 @@ pub(super) fn images(
             note(format!("skipping {}: it is {media}, not an image", entry.digest));
             continue;
         }
+        // What a store notes about its own names would count as this store's notes.
+        entry.annotations.retain(|key, _| !key.starts_with(PRIVATE));
         let name = names::from_index(&entry, stem);
         match found.iter_mut().find(|other| other.descriptor.digest == entry.digest) {
             Some(other) => other.references.extend(name),
             None => {
-                found.push(Loaded { references: name.into_iter().collect(), descriptor: entry });
+                let references = name.into_iter().collect();
+                let origin = Origin::without_path("oci");
+                found.push(Loaded { references, descriptor: entry, origin });
             }
         }
     }
@@ -146,6 +152,7 @@ impl<'a> LayoutDirectory<'a> {
         Ok(Loaded {
             references: Vec::new(),
             descriptor: Descriptor::new(&media, digest, bytes.len() as u64),
+            origin: Origin::without_path("dir"),
         })
     }
 

@@ -4,17 +4,18 @@
 use std::io::Read;
 use std::ops::Range;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::engine::{self, JOBS, Moved};
 use crate::transfer::known_blobs::KnownBlobs;
 use crate::transfer::plan::{Plan, Platforms, Selection};
 use crate::transfer::registry::RegistrySource;
-use crate::transfer::shelf::{StoreShelf, admit};
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::store::StoreSink;
+use crate::transfer::store_shelf::StoreShelf;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::reference::LOCAL_REGISTRY;
-use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Target};
 use imgctl_store::store::{Image, Named, Store};
@@ -79,6 +80,7 @@ pub struct Pulled {
     /// image does not have it.
     pub id: Option<Digest>,
     pub moved: Moved,
+    pub verdict: Verdict,
 }
 
 /// Ensures that the image called `name`, full or short, is in the store, as `options` require.
@@ -137,13 +139,14 @@ fn find(store: &Store, name: &Reference, options: &PullOptions) -> Option<Named>
 }
 
 fn kept(store: &Store, client: &Client, name: &Reference, named: Named) -> Result<Pulled> {
-    let Named { reference, descriptor } = named;
-    admit(store, client, reference.as_ref(), &descriptor)?;
+    let verdict = Arbiter::policy(client).admit(store, &named)?;
+    let Named { reference, descriptor, .. } = named;
     Ok(Pulled {
         reference: reference.unwrap_or_else(|| name.clone()),
         id: id_of(store, &descriptor),
         descriptor,
         moved: Moved::default(),
+        verdict,
     })
 }
 
@@ -234,6 +237,7 @@ fn pull_one(
         id: copied.config.or_else(|| id_of(store, &copied.root)),
         descriptor: copied.root,
         moved: copied.moved,
+        verdict: copied.verdict,
     })
 }
 
@@ -301,7 +305,7 @@ impl ImageSource for Remembering<'_> {
         self.source.reference()
     }
 
-    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict> {
         self.source.admit(digest, manifests)
     }
 

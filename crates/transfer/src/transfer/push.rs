@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::artifacts::{self, WithArtifacts};
 use crate::transfer::copy::Copier;
 use crate::transfer::engine::{self, CopyOptions, Moved};
@@ -23,7 +24,7 @@ use crate::transfer::sink::ImageSink;
 use crate::transfer::source::{ImageSource, Kept, SourceDocument, from_offset};
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Document, Reference, Verdict, media_type};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Repository, Target};
 use imgctl_store::store::{Named, Store};
@@ -82,6 +83,7 @@ pub fn push(
         None => image.descriptor.digest.to_string(),
     };
     let doing = || format!("cannot push {shown}");
+    let verdict = Arbiter::policy(client).admit_output(store, image).context(doing)?;
     let lease = store.lease()?;
     lease.hold_all(store.parts(&image.descriptor)?.keys())?;
     let root = chosen(store, &image.descriptor, &options.platforms).context(doing)?;
@@ -96,6 +98,7 @@ pub fn push(
         store,
         client,
         name: shown.clone(),
+        verdict,
         root,
         changed: changed.as_ref(),
         origins: &origins,
@@ -127,6 +130,7 @@ struct Job<'a> {
     store: &'a Store,
     client: &'a Client,
     name: String,
+    verdict: Verdict,
     root: &'a Descriptor,
     changed: Option<&'a Changed>,
     origins: &'a BTreeMap<Digest, String>,
@@ -176,6 +180,8 @@ impl Job<'_> {
         let copier = Copier {
             store: self.store,
             client: self.client,
+            // The source has its verdict.
+            arbiter: Arbiter::everything(),
             options: CopyOptions { selection: self.selection(), jobs: self.options.jobs },
             preserve_digests: false,
             reporter: self.reporter,
@@ -186,7 +192,7 @@ impl Job<'_> {
 
     fn source<'a>(&'a self, known: &'a KnownBlobs) -> Result<PushSource<'a>> {
         let (name, root) = (self.name.clone(), self.root.clone());
-        PushSource::new(self.store, name, root, self.changed, known)
+        PushSource::new(self.store, name, root, self.changed, known, self.verdict.clone())
             .with_origins(self.origins, self.client)
     }
 
@@ -206,7 +212,7 @@ impl Job<'_> {
             return Err(Error::usage("only a manifest list can be pushed without its members"));
         }
         let root = source.root()?;
-        sink.finish(&root.descriptor, &root.bytes)?;
+        sink.finish(&root.descriptor, &root.bytes, &self.verdict)?;
         Ok(PushReport { root: root.descriptor, up_to_date: false, moved: Moved::default() })
     }
 }
@@ -218,6 +224,9 @@ pub(super) struct PushSource<'a> {
     root: Descriptor,
     changed: Option<&'a Changed>,
     known: &'a KnownBlobs,
+    verdict: Verdict,
+    /// The client that reads members of the list elsewhere.
+    client: Option<Client>,
     /// Repositories that hold members of the list, with their names.
     origins: HashMap<Digest, (Reference, Repository)>,
     /// Maps each blob below such a member to the member.
@@ -232,6 +241,7 @@ impl<'a> PushSource<'a> {
         root: Descriptor,
         changed: Option<&'a Changed>,
         known: &'a KnownBlobs,
+        verdict: Verdict,
     ) -> Self {
         Self {
             store,
@@ -239,6 +249,8 @@ impl<'a> PushSource<'a> {
             root,
             changed,
             known,
+            verdict,
+            client: None,
             origins: HashMap::new(),
             members: Mutex::default(),
         }
@@ -250,6 +262,7 @@ impl<'a> PushSource<'a> {
         origins: &BTreeMap<Digest, String>,
         client: &Client,
     ) -> Result<Self> {
+        self.client = Some(client.clone());
         for (digest, name) in origins {
             let name = Reference::parse(name)?;
             let repository = client.repository(&name)?;
@@ -338,6 +351,18 @@ impl ImageSource for PushSource<'_> {
 
     fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
         self.stored(&descriptor.digest).ok()
+    }
+
+    fn admit(&self, _: &Digest, manifests: &[Digest]) -> Result<Verdict> {
+        // Members of a list that a registry has are copied from there.
+        for digest in manifests {
+            if let (Some((name, _)), Some(client)) = (self.origins.get(digest), &self.client) {
+                let name = Reference::parse(&format!("{}@{digest}", name.name()))?;
+                let _admitted: Verdict =
+                    client.admit(&name, digest, std::slice::from_ref(digest))?;
+            }
+        }
+        Ok(self.verdict.clone())
     }
 
     fn kept(&self) -> Result<Option<Kept<'_>>> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict};
 use imgctl_registry::client::Pushed;
 use imgctl_registry::{Client, Repository, Target};
 
@@ -69,7 +69,7 @@ impl ImageSource for RegistrySource {
         Some(&self.reference)
     }
 
-    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict> {
         self.client.admit(&self.reference, digest, manifests)
     }
 
@@ -134,7 +134,7 @@ impl ImageSink for RegistrySink {
         self.repository.push_document(&target, &descriptor.media_type, bytes).map(drop)
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn finish(&self, root: &Descriptor, bytes: &[u8], _verdict: &Verdict) -> Result<()> {
         if let Target::Digest(digest) = &self.target
             && *digest != root.digest
         {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use super::arbiter::Arbiter;
 use super::save::to_docker;
 use super::testing::*;
 use super::*;
@@ -170,7 +171,8 @@ fn directories_load_and_are_never_overwritten() {
         std::fs::create_dir(&path).unwrap();
         save(&source.store, &named, &format(kind), Output::Path(&path), &Silent).unwrap();
         let target = fixture();
-        load(&target.store, Input::Path(&path), &LoadOptions::default(), &Silent).unwrap();
+        load(&target.store, Input::Path(&path), &LoadOptions::new(Arbiter::everything()), &Silent)
+            .unwrap();
         let after = target.store.names().unwrap().remove(0);
         let after = target.store.image_at(&after.descriptor, None).unwrap();
         assert_eq!(after.id(), source.store.image("lone:1", None).unwrap().id());
@@ -252,7 +254,9 @@ fn skopeo_reads_what_we_save_and_we_read_what_it_writes() {
             skopeo(&["--insecure-policy", "copy", "--quiet", &from, &target]);
             let store = fixture();
             let input = Input::Path(&copy);
-            let loaded = load(&store.store, input, &LoadOptions::default(), &Silent).unwrap();
+            let loaded =
+                load(&store.store, input, &LoadOptions::new(Arbiter::everything()), &Silent)
+                    .unwrap();
             let image = store.store.image_at(&loaded[0].descriptor, None).unwrap();
             assert_eq!(image.config.rootfs, diff_ids, "{from} to {target}");
             assert_eq!(

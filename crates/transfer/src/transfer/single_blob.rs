@@ -9,7 +9,7 @@ use crate::transfer::partial::Partial;
 use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::source::{ImageSource, SourceDocument};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Reference};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict};
 use imgctl_registry::Repository;
 use imgctl_store::store::Store;
 
@@ -74,6 +74,10 @@ impl ImageSource for OneRepository {
         ranges: Vec<Range<u64>>,
     ) -> Result<Box<dyn Read + Send + 'static>> {
         self.repository.blob_ranges(blob, ranges)
+    }
+
+    fn admit(&self, _: &Digest, _: &[Digest]) -> Result<Verdict> {
+        self.no_documents()
     }
 }
 

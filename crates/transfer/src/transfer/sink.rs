@@ -7,7 +7,7 @@ use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::Plan;
 use crate::transfer::source::Blobs;
 use imgctl_base::error::Result;
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, Verdict};
 
 /// What happened to a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,6 @@ pub trait ImageSink: Sync {
     fn put_blob(&self, descriptor: &Descriptor, blobs: &Blobs<'_>) -> Result<Put>;
     /// Stores a document.
     fn put_document(&self, descriptor: &Descriptor, bytes: &[u8]) -> Result<()>;
-    /// Sets the image's name; always the last call. Everything is durable afterwards.
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()>;
+    /// Sets the image's name, which takes a verdict; always the last call. Everything is durable afterwards.
+    fn finish(&self, root: &Descriptor, bytes: &[u8], verdict: &Verdict) -> Result<()>;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Descriptor, Digest, Reference};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict};
 use imgctl_registry::client::BlobFile;
 use imgctl_store::store::Store;
 
@@ -65,13 +65,9 @@ pub trait ImageSource: Sync {
     fn reference(&self) -> Option<&Reference> {
         None
     }
-    /// Fails unless the policy admits the image. `digest` is that of [`ImageSource::root`];
-    /// `manifests` are the selected manifests at or below the root. Called before any blob is
-    /// copied.
-    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
-        let _ = (digest, manifests);
-        Ok(())
-    }
+    /// Asks the policy about the image. `digest` is that of [`ImageSource::root`]; `manifests` are the
+    /// selected manifests at or below the root. Called before any blob is copied.
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict>;
     /// Returns what is kept with the image on this machine.
     fn kept(&self) -> Result<Option<Kept<'_>>> {
         Ok(None)

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::Mutex;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::artifacts;
 use crate::transfer::partial::local::{LocalBlobs, StoreBlobs};
 use crate::transfer::plan::{Plan, read_small};
@@ -15,7 +16,7 @@ use crate::transfer::workers::lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{
-    Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, media_type,
+    Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, Verdict, media_type,
 };
 use imgctl_store::layer::Limits;
 use imgctl_store::mount::layers::{Consume, LayerBlobs, LayerOf, distinct_layers};
@@ -29,12 +30,14 @@ pub(crate) struct StoreSource {
     name: String,
     descriptor: Descriptor,
     lease: Lease,
+    named: Named,
+    arbiter: Arbiter,
 }
 
 impl StoreSource {
     /// Creates a source for the image `named`. All its content is protected from `prune` while this
     /// value lives.
-    pub(crate) fn new(store: &Store, named: &Named) -> Result<Self> {
+    pub(crate) fn new(store: &Store, named: &Named, arbiter: &Arbiter) -> Result<Self> {
         let descriptor = Descriptor {
             annotations: std::collections::BTreeMap::new(),
             ..named.descriptor.clone()
@@ -47,6 +50,8 @@ impl StoreSource {
             },
             descriptor,
             lease: store.lease()?,
+            named: named.clone(),
+            arbiter: arbiter.clone(),
         };
         let parts = store.parts(&source.descriptor)?;
         source.lease.hold_all(parts.keys())?;
@@ -74,6 +79,10 @@ impl ImageSource for StoreSource {
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>> {
         self.store.read_blob(&descriptor.digest, MAX_DOCUMENT)
+    }
+
+    fn admit(&self, _: &Digest, _: &[Digest]) -> Result<Verdict> {
+        self.arbiter.admit_output(&self.store, &self.named)
     }
 
     fn kept(&self) -> Result<Option<Kept<'_>>> {
@@ -205,14 +214,14 @@ impl ImageSink for StoreSink {
         self.store.import_blob(&mut &*bytes, digest, *size)
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn finish(&self, root: &Descriptor, bytes: &[u8], verdict: &Verdict) -> Result<()> {
         self.put_document(root, bytes)?;
         // Reads every config: the number of layers and of diff IDs must match.
         self.store.platform_images(root)?;
         let references: Vec<Reference> = self.references.iter().map(Reference::qualified).collect();
         match self.has_remote_layers {
-            true => self.store.tag_with_remote_layers(&references, root),
-            false => self.store.tag(&references, root),
+            true => self.store.tag_with_remote_layers(&references, root, verdict),
+            false => self.store.tag(&references, root, verdict),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::engine::{Copied, CopyOptions, copy_plan};
 use crate::transfer::members::Loaded;
 use crate::transfer::plan::Plan;
@@ -200,7 +201,7 @@ impl Layout {
 
 /// Loads a stream with default options.
 pub(super) fn load_bytes(store: &Store, bytes: &[u8]) -> Result<Vec<Loaded>> {
-    load(store, Input::Stream(Box::new(bytes)), &LoadOptions::default(), &Silent)
+    load(store, Input::Stream(Box::new(bytes)), &LoadOptions::new(Arbiter::everything()), &Silent)
 }
 
 /// Returns the names of all loaded images, in order.

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::Read;
 
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::partial::local::{LocalBlobs, TreeBlobs};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument, from_offset};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, Origin, Verdict};
 use imgctl_registry::Target;
 use imgctl_registry::layout::{Facts, Layout};
 
@@ -16,12 +17,19 @@ pub(crate) struct TreeSource {
     layout: Layout,
     repository: String,
     target: Target,
+    arbiter: Arbiter,
 }
 
 impl TreeSource {
     /// Creates a source for `target` in `repository`.
-    pub(crate) fn new(layout: &Layout, repository: &str, target: Target) -> Self {
-        Self { layout: layout.clone(), repository: repository.to_owned(), target }
+    pub(crate) fn new(
+        layout: &Layout,
+        repository: &str,
+        target: Target,
+        arbiter: &Arbiter,
+    ) -> Self {
+        let (layout, repository) = (layout.clone(), repository.to_owned());
+        Self { layout, repository, target, arbiter: arbiter.clone() }
     }
 
     fn missing(&self, what: &str, digest: &Digest) -> Error {
@@ -98,6 +106,12 @@ impl ImageSource for TreeSource {
     fn local_file(&self, descriptor: &Descriptor) -> Option<File> {
         self.blob(descriptor).ok()
     }
+
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict> {
+        // The names of a tree have no registry, so no scope of one applies.
+        let origin = Origin::of_path("registry-dir", &self.layout.path());
+        self.arbiter.admit_elsewhere(None, &origin, digest, manifests, None)
+    }
 }
 
 /// A tag, or only a digest, in a repository of a tree.
@@ -154,7 +168,7 @@ impl ImageSink for TreeSink {
         self.layout.put_manifest(&self.repository, &[], digest, bytes, &facts)
     }
 
-    fn finish(&self, root: &Descriptor, bytes: &[u8]) -> Result<()> {
+    fn finish(&self, root: &Descriptor, bytes: &[u8], _verdict: &Verdict) -> Result<()> {
         let facts = Facts::parse(bytes)?;
         let tags: Vec<&str> = self.tag.as_deref().into_iter().collect();
         self.layout.put_manifest(&self.repository, &tags, &root.digest, bytes, &facts)

@@ -319,6 +319,20 @@ pub(crate) fn about(bundle: &Bundle, digest: &Digest) -> Result<Value> {
     }
 }
 
+/// Fails unless the statement vouches for its subject. Others may say anything, even that it is bad.
+pub(crate) fn vouches(statement: &Value) -> Result<()> {
+    const VOUCHES: [&str; 2] = [SIGN_PREDICATE, "https://slsa.dev/provenance/v1"];
+    let predicate = statement["predicateType"].as_str().unwrap_or_default();
+    if VOUCHES.contains(&predicate) {
+        return Ok(());
+    }
+    let shown: String = predicate.chars().filter(|c| !c.is_control()).take(200).collect();
+    Err(Error::new(
+        Kind::Denied,
+        format!("an attestation of type `{shown}` is neither a signature nor a provenance"),
+    ))
+}
+
 /// Returns the subject of the statement that has this digest.
 pub(crate) fn subject<'a>(statement: &'a Value, digest: &Digest) -> Option<&'a Value> {
     statement["subject"].as_array()?.iter().find(|subject| {
@@ -336,6 +350,27 @@ fn encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::trust::keys::PrivateKey;
+
+    #[test]
+    fn only_signatures_and_provenances_vouch() {
+        let about = |predicate: Value| vouches(&serde_json::json!({ "predicateType": predicate }));
+        about(SIGN_PREDICATE.into()).unwrap();
+        about("https://slsa.dev/provenance/v1".into()).unwrap();
+        for other in [
+            "https://in-toto.io/attestation/test-result/v0.1",
+            "https://slsa.dev/verification_summary/v1",
+            "https://slsa.dev/provenance/v1.1",
+            "https://sigstore.dev/cosign/sign/v1 ",
+            "https://spdx.dev/Document",
+            "https://cosign.sigstore.dev/attestation/vuln/v1",
+            "",
+        ] {
+            let error = about(other.into()).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{other}`")), "{error}");
+        }
+        about(Value::Null).unwrap_err();
+        assert!(!about("a\u{1b}[2Jb".into()).unwrap_err().to_string().contains('\u{1b}'));
+    }
 
     #[test]
     fn a_bundle_counts_for_its_key_and_its_subject() {

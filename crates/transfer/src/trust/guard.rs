@@ -8,7 +8,7 @@ use crate::trust::lookaside::{self, Lookasides};
 use crate::trust::policy::{Policy, Requirements, Scheme, Signatures, Subject};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::reference::LOCAL_REGISTRY;
-use imgctl_base::image::{Digest, Reference};
+use imgctl_base::image::{Digest, Origin, Reference};
 use imgctl_registry::client::{Candidate, Gate, Shelf};
 use imgctl_registry::{Client, Repository, Target};
 
@@ -46,15 +46,8 @@ impl Guard {
 impl Gate for Guard {
     fn admit(&self, client: &Client, image: &Candidate<'_>) -> Result<()> {
         let Some(policy) = self.policy()? else { return Ok(()) };
-        let judge = Judge {
-            client,
-            requirements: match image.reference {
-                Some(reference) => policy.for_registry(reference),
-                None => policy.for_unnamed(),
-            },
-            lookasides: self.lookasides()?,
-            reference: image.reference,
-        };
+        let (requirements, reference) = demands(&policy, image);
+        let judge = Judge { client, requirements, lookasides: self.lookasides()?, reference };
         let admit = |digest: &Digest| match image.kept {
             Some(shelf) => judge.admit_kept(shelf, digest),
             None => judge.admit(digest),
@@ -83,6 +76,39 @@ impl Gate for Guard {
         }
         fetch::copy(&client.repository(reference)?, digest, shelf)
     }
+}
+
+/// Returns what the policy demands of an image, and the name that its signatures must be for.
+///
+/// What a registry gave under a name is subject to the name's scope. Any other image can be called
+/// anything: a scope that accepts a name accepts what comes under it from its registry, so where the
+/// image came from decides. A scope that demands signatures, or rejects, holds for the name in any case.
+fn demands<'i>(
+    policy: &'i Policy,
+    image: &Candidate<'i>,
+) -> (Requirements<'i>, Option<&'i Reference>) {
+    let reference = image.reference;
+    let remote = reference.filter(is_remote);
+    let by_name =
+        remote.and_then(|name| policy.for_name(name)).filter(|demands| !demands.accepts_anything());
+    match image.origin {
+        Origin::Built => match reference {
+            Some(name) => (policy.for_registry(name), reference),
+            None => (policy.for_unnamed(), None),
+        },
+        Origin::Registry(origin) => match by_name {
+            Some(demands) => (demands, reference),
+            None => (policy.for_registry(origin), Some(origin)),
+        },
+        Origin::Place { transport, path } => {
+            let by_place = || policy.for_place(transport, path);
+            (by_name.unwrap_or_else(by_place), reference)
+        }
+    }
+}
+
+fn is_remote(name: &&Reference) -> bool {
+    name.registry().is_some_and(|registry| registry != LOCAL_REGISTRY)
 }
 
 /// Returns whether signatures beside the image matter.
@@ -121,8 +147,6 @@ impl Judge<'_> {
             all.bundles.extend(kept.bundles);
         }
         all.looked.push(shelf.name());
-        let is_remote =
-            |name: &&Reference| name.registry().is_some_and(|registry| registry != LOCAL_REGISTRY);
         let Some(reference) = self.reference.filter(is_remote) else {
             let refused = self.check(digest, &all);
             return refused.map_err(|error| {
@@ -175,7 +199,7 @@ impl Judge<'_> {
     /// Fetches the signatures from the image's registry and its lookaside.
     fn signatures(&self, digest: &Digest) -> Result<Signatures> {
         let mut found = Signatures::default();
-        let Some(reference) = self.reference else { return Ok(found) };
+        let Some(reference) = self.reference.filter(is_remote) else { return Ok(found) };
         let doing = || format!("cannot fetch the signatures of {reference}");
         if attached(&self.requirements, &self.lookasides, reference) {
             let repository = self.client.repository(reference).context(doing)?;

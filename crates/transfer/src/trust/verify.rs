@@ -182,10 +182,11 @@ fn check(
     Ok(())
 }
 
-/// Names and annotations of a bundle are those of the statement's subject. Only `imgctl` writes the
+/// The statement must vouch for the image. Names and annotations of a bundle are those of the statement's subject. Only `imgctl` writes the
 /// name, so it counts only if one is required.
 fn check_statement(statement: &Value, digest: &Digest, options: &VerifyOptions) -> Result<()> {
     let denied = |why: String| Err(Error::new(Kind::Denied, why));
+    bundle::vouches(statement)?;
     let subject = bundle::subject(statement, digest).unwrap_or(&Value::Null);
     if let Identity::Given(expected) = &options.identity {
         let expected = expanded(expected);

@@ -22,7 +22,7 @@ use crate::embed::search::{self, SearchOptions, names};
 use crate::embed::{ContextFiles, Found, FoundImage, Skipped};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
-use imgctl_base::image::{Descriptor, EMBEDDED_IMAGES, History, Platform};
+use imgctl_base::image::{Descriptor, EMBEDDED_IMAGES, History, Platform, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::{Named, Store};
@@ -98,7 +98,8 @@ impl Question<'_> {
             .context(|| archive.place.to_string())?;
         let hash = blake3::hash(archive.path.as_bytes()).to_hex();
         let name = names::normalise(&format!("localhost/embedded-archive-{}", &hash[..16]))?;
-        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::default() };
+        let arbiter = self.options.base_images.arbiter();
+        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::new(arbiter.clone()) };
         let input = Input::Stream(Box::new(file));
         let loaded = transfer::load(self.store, input, &options, self.reporter)
             .context(|| format!("{}: cannot use {}", archive.place, archive.path))?;
@@ -107,11 +108,16 @@ impl Question<'_> {
             .first()
             .ok_or_else(|| Error::bad_content(format!("{} has no image", archive.path)))?;
         self.store.image_at(&image.descriptor, None)?;
+        // The name that the image gets in the embedded registry.
+        let (embedded, origin) = (Some(&archive.reference), &image.origin);
+        let _admitted: Verdict =
+            arbiter.admit_arriving(self.store, embedded, &image.descriptor, origin)?;
         // Another build of this context may have removed the name or moved it to its own image.
         self.store.untag(&[Named {
             reference: Some(name),
             // The archive's own names for the image are irrelevant here.
             descriptor: Descriptor { annotations: BTreeMap::new(), ..image.descriptor.clone() },
+            origin: None,
         }])?;
         Ok(image.descriptor.clone())
     }

@@ -16,7 +16,7 @@ use crate::agent::protocol::{CheckoutLayer, HeldLayer, MadeFrom};
 use crate::agent::tree::names::{LINK, TreePaths, check_id, shown};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability, remove_tree, sync_directory};
-use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict, media_type};
 use imgctl_store::store::Store;
 
 /// The trees of one name. IDs are added before their directories are created, so that every tree
@@ -110,7 +110,8 @@ pub(super) fn keep(
     let digest = store.put_blob(&manifest)?;
     let size = manifest.len() as u64;
     let descriptor = Descriptor::new(media_type::OCI_MANIFEST, digest, size);
-    store.tag(&[name(paths, id)?], &descriptor)
+    let verdict = Verdict::not_asked("it is the record of a tree");
+    store.tag(&[name(paths, id)?], &descriptor, &verdict)
 }
 
 /// Returns the diff IDs of the layers that tree `id` was made from, or `None` if the store no

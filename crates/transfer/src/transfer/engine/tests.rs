@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::sync::Mutex;
 
 use super::*;
+use crate::transfer::arbiter::Arbiter;
 use crate::transfer::plan::Platforms;
 use crate::transfer::store::{StoreSink, StoreSource};
 use crate::transfer::testing::{config, copy, fixture, gzip, layer};
@@ -104,6 +105,10 @@ impl ImageSource for Memory {
             }
             _ => Ok(Box::new(io::Cursor::new(bytes))),
         }
+    }
+
+    fn admit(&self, _: &Digest, _: &[Digest]) -> Result<Verdict> {
+        Ok(Verdict::not_asked("a test"))
     }
 }
 
@@ -348,7 +353,7 @@ fn from_one_store_to_another_an_index_stays_the_same_bytes() {
     let all = options(Platforms::All, false);
     pull(&memory, &first.store, false, &all).unwrap();
     let named = first.store.resolve(&name().to_string()).unwrap();
-    let source = StoreSource::new(&first.store, &named).unwrap();
+    let source = StoreSource::new(&first.store, &named, &Arbiter::everything()).unwrap();
     let sink = StoreSink::new(&second.store, &[name()]);
     let copied = copy(&source, &sink, &all, &Silent).unwrap();
     assert_eq!(copied.root.digest, index.digest);

@@ -22,7 +22,7 @@ use crate::transfer::partial::pieces::{Assembled, Pieces, Tail};
 use crate::transfer::source::{ImageSource, Kept, SourceDocument};
 use crate::transfer::workers::lock;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Reference, Verdict, media_type};
 use imgctl_store::layer::chunked::{FOOTER, Position};
 
 /// Size from which a layer with an announced list is worth the requests, in bytes.
@@ -273,7 +273,7 @@ impl ImageSource for Partial<'_> {
         self.source.local_file(blob)
     }
 
-    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<()> {
+    fn admit(&self, digest: &Digest, manifests: &[Digest]) -> Result<Verdict> {
         self.source.admit(digest, manifests)
     }
 

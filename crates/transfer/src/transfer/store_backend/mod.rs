@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::transfer::arbiter::Arbiter;
 use imgctl_base::error::{Context, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_registry::client::Target;
@@ -42,6 +43,8 @@ pub struct StoreBackend {
     arrivals: Arrivals,
     /// Whether every blob of the store is in every repository.
     by_digest: bool,
+    /// Decides about what is pushed; `None` on a host, whose controller has decided.
+    arbiter: Option<Arbiter>,
 }
 
 /// The names as last read.
@@ -109,13 +112,18 @@ impl Seen {
 }
 
 impl StoreBackend {
-    /// Serves `store`.
-    pub fn new(store: &Store) -> Self {
+    /// Serves `store`; `arbiter` decides about what clients push.
+    pub fn new(store: &Store, arbiter: &Arbiter) -> Self {
+        Self { arbiter: Some(arbiter.clone()), ..Self::of(store) }
+    }
+
+    fn of(store: &Store) -> Self {
         Self {
             store: store.clone(),
             view: Mutex::default(),
             arrivals: Arrivals::default(),
             by_digest: false,
+            arbiter: None,
         }
     }
 
@@ -123,7 +131,7 @@ impl StoreBackend {
     /// derives from their digest and size ([`upload_id`]), so that a push resumes where an earlier
     /// one ended, even one by another process. Ordinary clients push and pull images as always.
     pub fn by_digest(store: &Store) -> Self {
-        Self { by_digest: true, ..Self::new(store) }
+        Self { by_digest: true, ..Self::of(store) }
     }
 
     /// Returns the current names.

@@ -8,6 +8,7 @@ fn view(names: &[&str]) -> View {
     let named = |text: &&str| Named {
         reference: Some(Reference::parse(text).unwrap()),
         descriptor: Descriptor::new(media_type::OCI_MANIFEST, Digest::of(text.as_bytes()), 7),
+        origin: None,
     };
     let names: Vec<Named> = names.iter().map(named).collect();
     View::new(&names, &View::default())
@@ -57,6 +58,7 @@ fn a_repository_that_has_not_changed_is_kept() {
         .map(|text| Named {
             reference: Some(Reference::parse(text).unwrap()),
             descriptor: Descriptor::new(media_type::OCI_MANIFEST, Digest::of(text.as_bytes()), 7),
+            origin: None,
         })
         .to_vec();
     let new = View::new(&names, &old);

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use crate::transfer::store_backend::view::Content;
 use crate::transfer::store_backend::{StoreBackend, lock};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher, Reference};
+use imgctl_base::image::verdict::CLIENT;
+use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher, Origin, Reference, Verdict};
 use imgctl_registry::layout::Facts;
 use imgctl_registry::server::backend::{Deletion, UploadSession, WritableBackend};
 use imgctl_store::store::blobs::Ingest;
@@ -171,14 +172,25 @@ impl WritableBackend for StoreBackend {
         store.import_blob(&mut &*bytes, digest, size)?;
         let descriptor = Descriptor::new(&facts.media_type, digest.clone(), size);
         let by_digest = |digest: &Digest| Reference::parse(&format!("{repository}@{digest}"));
+        let verdict = |name: &Reference| match &self.arbiter {
+            Some(arbiter) => {
+                let origin = Origin::without_path(CLIENT);
+                arbiter.admit_arriving(&store, Some(name), &descriptor, &origin)
+            }
+            None => Ok(Verdict::not_asked("the controller has decided what its hosts get")),
+        };
         if tags.is_empty() {
-            return store.tag(&[by_digest(digest)?.qualified()], &descriptor);
+            let name = by_digest(digest)?.qualified();
+            return store.tag(std::slice::from_ref(&name), &descriptor, &verdict(&name)?);
         }
         let names: Vec<Reference> = tags
             .iter()
             .map(|tag| Ok(Reference::parse(&format!("{repository}:{tag}"))?.qualified()))
             .collect::<Result<_>>()?;
-        store.tag(&names, &descriptor)?;
+        let verdicts = names.iter().map(verdict).collect::<Result<Vec<_>>>()?;
+        let all = names.into_iter().zip(&verdicts);
+        let all: Vec<_> = all.map(|(name, verdict)| (Some(name), &descriptor, verdict)).collect();
+        store.tag_all(&all)?;
         let children = facts.manifests.iter().map(|part| &part.digest);
         let passing: HashSet<Reference> = children
             .chain([digest])

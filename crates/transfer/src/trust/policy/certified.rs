@@ -38,10 +38,18 @@ pub(crate) struct Certified {
     root: RootSource,
     issuer: String,
     subject: String,
-    /// The subject is a regular expression.
-    is_expression: bool,
+    kind: Kind,
     /// Required name of the image; `None` if none was required.
     pub(super) identity: Option<SignedIdentity>,
+}
+
+/// What the subject is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mail,
+    /// A URI or a user name.
+    Name,
+    Expression,
 }
 
 /// The trusted parties.
@@ -91,13 +99,14 @@ impl Certified {
             }
         };
         let issuer = fulcio.oidc_issuer.ok_or_else(|| wrong("`oidcIssuer` must be set"))?;
-        let (subject, is_expression) = match (
+        let (subject, kind) = match (
             fulcio.subject_email,
             fulcio.subject_uri,
             fulcio.subject_uri_regexp,
         ) {
-            (Some(text), None, None) | (None, Some(text), None) => (text, false),
-            (None, None, Some(text)) => (text, true),
+            (Some(text), None, None) => (text, Kind::Mail),
+            (None, Some(text), None) => (text, Kind::Name),
+            (None, None, Some(text)) => (text, Kind::Expression),
             _ => {
                 return Err(wrong(
                     "exactly one of `subjectEmail`, `subjectURI` and `subjectURIRegexp` must be \
@@ -105,16 +114,16 @@ impl Certified {
                 ));
             }
         };
-        let certified = Self { root, issuer, subject, is_expression, identity };
+        let certified = Self { root, issuer, subject, kind, identity };
         certified.pattern()?;
         Ok(certified)
     }
 
     fn pattern(&self) -> Result<Pattern> {
-        if self.is_expression {
-            Pattern::expression(&self.subject)
-        } else {
-            Ok(Pattern::Exactly(self.subject.clone()))
+        match self.kind {
+            Kind::Mail => Ok(Pattern::Mail(self.subject.clone())),
+            Kind::Name => Ok(Pattern::Exactly(self.subject.clone())),
+            Kind::Expression => Pattern::expression(&self.subject),
         }
     }
 

@@ -136,8 +136,6 @@ fn signed_by(bundle: &Bundle, keys: &[PublicKey]) -> Result<()> {
 
 /// Fails unless the statement of a bundle vouches for the image, under this name if one is required.
 fn states(bundle: &Bundle, subject: &Subject, identity: Option<&SignedIdentity>) -> Result<()> {
-    /// Other statements may say anything about the image, even that it is bad.
-    const VOUCHES: [&str; 2] = [bundle::SIGN_PREDICATE, "https://slsa.dev/provenance/v1"];
     let denied = |why: String| Err(Error::new(Kind::Denied, why));
     let found = subject
         .digests
@@ -146,10 +144,7 @@ fn states(bundle: &Bundle, subject: &Subject, identity: Option<&SignedIdentity>)
     let Some((statement, digest)) = found else {
         return denied("a signature is for another image".to_owned());
     };
-    let predicate = statement["predicateType"].as_str().unwrap_or_default();
-    if !VOUCHES.contains(&predicate) {
-        return denied("an attestation is neither a signature nor a provenance".to_owned());
-    }
+    bundle::vouches(&statement)?;
     let Some(identity) = identity else { return Ok(()) };
     let name = bundle::subject(&statement, digest)
         .and_then(|subject| Reference::parse(subject["name"].as_str()?).ok());

@@ -112,7 +112,19 @@ impl Policy {
 
     /// Returns the requirements on the image `reference` of a registry.
     pub(crate) fn for_registry(&self, reference: &Reference) -> Requirements<'_> {
-        self.most_specific("docker", &scopes(reference))
+        self.for_name(reference).unwrap_or_else(|| self.for_unnamed())
+    }
+
+    /// Returns the requirements on the image `reference` if a scope of registries names it, so that they
+    /// are not those of `default`.
+    pub(crate) fn for_name(&self, reference: &Reference) -> Option<Requirements<'_>> {
+        self.in_table("docker", &scopes(reference))
+    }
+
+    /// Returns the requirements on an image that a file or directory brought.
+    pub(crate) fn for_place<'a>(&'a self, transport: &'a str, path: &str) -> Requirements<'a> {
+        self.in_table(transport, &place_scopes(transport, path))
+            .unwrap_or_else(|| self.for_unnamed())
     }
 
     /// Returns the requirements on an image of this machine that has no name.
@@ -120,18 +132,13 @@ impl Policy {
         Requirements { source: &self.source, scope: "default", list: &self.default }
     }
 
-    fn most_specific(&self, transport: &str, scopes: &[String]) -> Requirements<'_> {
-        let found = self.transports.get(transport).and_then(|table| {
-            scopes
-                .iter()
-                .map(String::as_str)
-                .chain([""])
-                .find_map(|scope| table.get_key_value(scope))
-        });
-        match found {
-            Some((scope, list)) => Requirements { source: &self.source, scope, list },
-            None => Requirements { source: &self.source, scope: "default", list: &self.default },
-        }
+    /// Returns the requirements of the first of `scopes` that `transport` has, or of its default.
+    fn in_table<'a>(&'a self, transport: &'a str, scopes: &[String]) -> Option<Requirements<'a>> {
+        let table = self.transports.get(transport)?;
+        let mut scopes = scopes.iter().map(String::as_str).chain([""]);
+        let (scope, list) = scopes.find_map(|scope| table.get_key_value(scope))?;
+        let scope = if scope.is_empty() { transport } else { scope };
+        Some(Requirements { source: &self.source, scope, list })
     }
 }
 
@@ -143,6 +150,11 @@ impl Requirements<'_> {
         )
     }
 
+    /// Returns whether every image is accepted.
+    pub(crate) fn accepts_anything(&self) -> bool {
+        self.list.iter().all(|requirement| *requirement == Requirement::AcceptAnything)
+    }
+
     /// Returns whether any signature is demanded, rather than all images accepted or rejected.
     pub(crate) fn needs_signatures(&self) -> bool {
         self.needs_bundles() || self.needs(Scheme::Sigstore) || self.needs(Scheme::Gpg)
@@ -152,6 +164,16 @@ impl Requirements<'_> {
     pub(crate) fn needs_bundles(&self) -> bool {
         self.list.iter().any(|requirement| matches!(requirement, Requirement::Certified(_)))
     }
+}
+
+/// The scopes of an image in a file or directory: its path and the directories above it. The root is no
+/// scope, since the transport's default is one. A docker archive has only that.
+fn place_scopes(transport: &str, path: &str) -> Vec<String> {
+    if transport == "docker-archive" {
+        return Vec::new();
+    }
+    let paths = Path::new(path).ancestors().filter_map(Path::to_str);
+    paths.filter(|path| !["", "/"].contains(path)).map(str::to_owned).collect()
 }
 
 /// The scopes of an image in a registry.

@@ -41,6 +41,13 @@ struct Extension<'a> {
     whole: &'a [u8],
 }
 
+/// An alternative name of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) text: String,
+    pub(super) is_mail: bool,
+}
+
 /// A signed certificate timestamp.
 #[derive(Clone, Debug)]
 pub(super) struct Receipt<'a> {
@@ -135,16 +142,19 @@ impl<'a> Certificate<'a> {
 
     /// Returns the identity: the alternative names that are a URI, a mail address or Fulcio's own
     /// kind of name.
-    pub(super) fn identities(&self) -> Result<Vec<String>> {
+    pub(super) fn identities(&self) -> Result<Vec<Identity>> {
         /// 1.3.6.1.4.1.57264.1.7.
         const USER_NAME: u8 = 7;
+        /// Tags of GeneralName (RFC 5280 §4.2.1.6).
+        const MAIL: u8 = 0x81;
+        const URI: u8 = 0x86;
         let Some(value) = self.extension(ALTERNATIVE_NAME) else { return Ok(Vec::new()) };
         let mut names = der::only(value, SEQUENCE)?.inside();
         let mut found = Vec::new();
         while !names.is_empty() {
             let name = names.any()?;
             let text = match name.tag {
-                0x81 | 0x86 => name.content,
+                MAIL | URI => name.content,
                 tag if tag == context(0) => {
                     let mut inside = name.inside();
                     let oid = inside.expect(OID)?.content;
@@ -156,7 +166,7 @@ impl<'a> Certificate<'a> {
                 }
                 _ => continue,
             };
-            found.push(text_of(text)?);
+            found.push(Identity { text: text_of(text)?, is_mail: name.tag == MAIL });
         }
         Ok(found)
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::trust::bundle::{self, Bundle};
 use crate::trust::keys::PublicKey;
-use crate::trust::sigstore::certificate::Certificate;
+use crate::trust::sigstore::certificate::{Certificate, Identity};
 use crate::trust::sigstore::chain::{self, CODE_SIGNING};
 use crate::trust::sigstore::log::{self, Verifier};
 use crate::trust::sigstore::root::TrustedRoot;
@@ -37,6 +37,8 @@ pub struct SignerPattern {
 #[derive(Clone, Debug)]
 pub enum Pattern {
     Exactly(String),
+    /// A mail address; a URI or a user name of the same text does not match.
+    Mail(String),
     /// A regular expression, which may match anywhere (like cosign's).
     Expression(Regex),
 }
@@ -51,7 +53,7 @@ impl Pattern {
 
     fn matches(&self, text: &str) -> bool {
         match self {
-            Self::Exactly(expected) => expected == text,
+            Self::Exactly(expected) | Self::Mail(expected) => expected == text,
             Self::Expression(expression) => expression.is_match(text),
         }
     }
@@ -60,7 +62,7 @@ impl Pattern {
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Exactly(text) => f.write_str(text),
+            Self::Exactly(text) | Self::Mail(text) => f.write_str(text),
             Self::Expression(expression) => write!(f, "/{expression}/"),
         }
     }
@@ -193,10 +195,15 @@ impl Keyless {
             if !pattern.issuer.matches(&issuer) {
                 continue;
             }
-            if let Some(identity) = identities.iter().find(|name| pattern.identity.matches(name)) {
-                return Ok(Signer { identity: identity.clone(), issuer });
+            let fits = |name: &&Identity| {
+                let is_of_kind = name.is_mail || !matches!(pattern.identity, Pattern::Mail(_));
+                is_of_kind && pattern.identity.matches(&name.text)
+            };
+            if let Some(identity) = identities.iter().find(fits) {
+                return Ok(Signer { identity: identity.text.clone(), issuer });
             }
         }
+        let names: Vec<&str> = identities.iter().map(|name| name.text.as_str()).collect();
         let shown =
             |text: &str| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
         let by_issuer = self.signers.iter().any(|pattern| pattern.issuer.matches(&issuer));
@@ -205,7 +212,7 @@ impl Keyless {
             Kind::Denied,
             format!(
                 "{what}: it was signed by {} of {}, who is not among those required: {}",
-                shown(&identities.join(", ")),
+                shown(&names.join(", ")),
                 shown(&issuer),
                 self.wanted()
             ),
