@@ -11,7 +11,7 @@ use imgctl_base::fs::directory;
 use sha2::{Digest as _, Sha256};
 
 /// The files of the program, as they are in this folder.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("customise", include_str!("customise")),
     ("failure.py", include_str!("failure.py")),
     ("first-process", include_str!("first-process")),
@@ -21,6 +21,7 @@ const FILES: [(&str, &str); 12] = [
     ("machine.py", include_str!("machine.py")),
     ("main.py", include_str!("main.py")),
     ("network.py", include_str!("network.py")),
+    ("packages", include_str!("packages")),
     ("store.py", include_str!("store.py")),
     ("template.py", include_str!("template.py")),
     ("warden.py", include_str!("warden.py")),

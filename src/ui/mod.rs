@@ -262,7 +262,7 @@ impl Ui {
     /// Writes values to stdout as an indented JSON list, one after another.
     pub(crate) fn json_list<T: Serialize>(&self, values: impl Iterator<Item = T>) -> Result<()> {
         use serde::Serializer as _;
-        let mut out = self.stream();
+        let mut out = self.json_stream();
         let written = serde_json::Serializer::pretty(&mut out).collect_seq(values);
         out.check(
             written
@@ -272,9 +272,14 @@ impl Ui {
         out.end()
     }
 
-    /// Returns a writer of a long result to stdout.
+    /// Returns a writer of long content to stdout.
     pub(crate) fn stream(&self) -> Results<'_> {
-        Results::new(&self.terminal)
+        Results::of_content(&self.terminal)
+    }
+
+    /// Returns a writer of a long JSON text to stdout.
+    pub(crate) fn json_stream(&self) -> Results<'_> {
+        Results::of_json(&self.terminal)
     }
 
     /// Writes a result: `value` if results are JSON, otherwise the line `line`.

@@ -11,14 +11,22 @@ const PIECE: usize = 64 << 10;
 /// Collects pieces of a result.
 pub(crate) struct Results<'a> {
     terminal: &'a Terminal,
+    /// Whether the pieces are those of a JSON text.
+    is_json: bool,
     piece: Vec<u8>,
     /// Why a write through [`Write`] has failed.
     failed: Option<Error>,
 }
 
 impl<'a> Results<'a> {
-    pub(super) fn new(terminal: &'a Terminal) -> Self {
-        Self { terminal, piece: Vec::with_capacity(2 * PIECE), failed: None }
+    /// Collects content, which a terminal gets escaped.
+    pub(super) fn of_content(terminal: &'a Terminal) -> Self {
+        Self { terminal, is_json: false, piece: Vec::with_capacity(2 * PIECE), failed: None }
+    }
+
+    /// Collects a JSON text; each write ends with a whole character.
+    pub(super) fn of_json(terminal: &'a Terminal) -> Self {
+        Self { is_json: true, ..Self::of_content(terminal) }
     }
 
     /// Adds bytes.
@@ -27,7 +35,7 @@ impl<'a> Results<'a> {
         if self.piece.len() < PIECE {
             return Ok(());
         }
-        let written = self.terminal.result(&self.piece);
+        let written = self.write_piece();
         self.piece.clear();
         written
     }
@@ -39,7 +47,14 @@ impl<'a> Results<'a> {
 
     /// Writes what is left.
     pub(crate) fn end(self) -> Result<()> {
-        self.terminal.result(&self.piece)
+        self.write_piece()
+    }
+
+    fn write_piece(&self) -> Result<()> {
+        match self.is_json {
+            true => self.terminal.json(&String::from_utf8_lossy(&self.piece)),
+            false => self.terminal.content(&self.piece),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ fn a_cache_in_a_registry_is_listed_and_shortened() {
     let (env, registry) = (filled(), Registry::start());
     let name = format!("{}/team/cache:main", registry.host);
     cache(&env, &["ls", &name]).fails(NOT_FOUND);
-    cache(&env, &["prune", &name]).fails(NOT_FOUND);
+    cache(&env, &["prune", "--yes", &name]).fails(NOT_FOUND);
     grown(&env, &name);
     let before = list(&env, &name);
     let records = before["records"].as_array().unwrap();
@@ -60,7 +60,7 @@ fn a_cache_in_a_registry_is_listed_and_shortened() {
     cache(&env, &["ls", &old]).fails(NOT_FOUND);
     let (_, cached) = result(build(&env, "two", &["--cache-from", &name]));
     assert!(cached <= 2);
-    cache(&env, &["prune", &name]).ok();
+    cache(&env, &["prune", "--yes", &name]).ok();
     assert_eq!(list(&env, &name)["records"], Value::Array(Vec::new()));
     // A tag that refers to the same manifest keeps it.
     let copy = format!("{}/team/cache:copy", registry.host);

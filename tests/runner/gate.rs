@@ -78,7 +78,11 @@ impl Site {
     }
 
     fn refuses(&self, line: &str) {
-        let names = || self.env.imgctl(["images", "--json"]).ok().stdout();
+        let names = || {
+            let images = self.env.imgctl(["images", "--json"]).ok().json();
+            let named = images.as_array().unwrap().iter();
+            named.map(|image| (image["names"].clone(), image["digest"].clone())).collect::<Vec<_>>()
+        };
         let before = names();
         let ran = self.env.imgctl(self.words(line)).fails(DENIED);
         assert!(ran.stderr().contains("signature policy rejects"), "{line}\n{}", ran.report());

@@ -14,7 +14,7 @@ use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Verdict;
 use imgctl_store::layer::Compression;
-use imgctl_store::mount::{checkout, tar_export};
+use imgctl_store::mount;
 use imgctl_transfer::edit::bundle::CreateOptions;
 use imgctl_transfer::transfer::{
     self, Archive, ArchiveFormat, Input, LoadOptions, Request, SaveOptions,
@@ -237,15 +237,15 @@ pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
                 .hint("redirect stdout, or pass -o FILE"));
         }
         let none = Compression::None;
-        return tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
+        return mount::tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
     }
     // A device or a pipe cannot be a directory.
     let is_special = args.output.exists() && !args.output.is_dir() && !args.output.is_file();
     if let Some(compression) = compression(&args.output).or(is_special.then_some(Compression::None))
     {
-        return tar_export::to_file(store, &image, &args.output, compression, reporter);
+        return mount::tar_export::to_file(store, &image, &args.output, compression, reporter);
     }
-    for note in checkout::export(store, &image, &args.output, reporter)? {
+    for note in mount::checkout::export(store, &image, &args.output, reporter)? {
         context.ui.note(&note);
     }
     Ok(())

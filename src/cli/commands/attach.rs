@@ -136,7 +136,7 @@ pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
     let reporter = context.ui.reporter();
     if args.output.as_deref().is_none_or(|path| path == Path::new("-")) && !args.attach {
         // The document of an image with a million files is larger than they are.
-        let mut out = context.ui.stream();
+        let mut out = context.ui.json_stream();
         let written = sbom::write(context.store()?, &image, &options, reporter, &mut out);
         out.check(written)?;
         return out.end();

@@ -9,7 +9,7 @@ use crate::cli::commands::manifest_members::{DetailArgs, choice, members};
 use crate::cli::commands::{push, store};
 use crate::cli::{context::Context, image_options::GateArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Descriptor, Digest, Reference, manifest::MAX_DOCUMENT};
+use imgctl_base::image::{self, Descriptor, Digest, Reference};
 use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
 use imgctl_transfer::transfer::{
     location::Location, registry::RegistrySource, source::ImageSource,
@@ -242,7 +242,7 @@ fn read(args: &InspectArgs, context: &Context) -> Result<Vec<u8>> {
         Location::Name(name) => {
             let store = context.store()?;
             match store.resolve(&name) {
-                Ok(named) => store.read_blob(&named.descriptor.digest, MAX_DOCUMENT),
+                Ok(named) => store.read_blob(&named.descriptor.digest, image::manifest::MAX_DOCUMENT),
                 Err(error) if error.kind() == Kind::NotFound => match Reference::parse(&name) {
                     Ok(reference) if reference.registry().is_some() => remote(&reference),
                     _ => Err(error),

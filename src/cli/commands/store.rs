@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
 use crate::cli::{context::Context, duration, image_options::GateArg, names::references};
-use crate::ui::table::{Table, counted, human, one_line};
+use crate::ui::table::{Table, counted, human};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_store::mount;
 use imgctl_store::store::prune::{Class, PruneOptions, PrunePlan};
 use imgctl_store::store::scrub::{Problem, ScrubOptions};
-use imgctl_store::store::{Named, usage::Usage};
+use imgctl_store::store::{self, Named};
 
 /// Add names to an image
 #[derive(Args, Debug)]
@@ -357,7 +357,7 @@ pub(crate) fn df(args: &DfArgs, context: &Context) -> Result<()> {
     context.ui.print(&table.render(true))
 }
 
-fn usage_json(usage: &Usage) -> Value {
+fn usage_json(usage: &store::usage::Usage) -> Value {
     let classes = usage.classes.iter().map(|class| {
         json!({"type": class.class, "count": class.count, "size": class.size,
             "reclaimable": class.reclaimable})

@@ -42,7 +42,8 @@ const ATTACKS: [Attack; 10] = [
         let hidden =
             [with_header(&header(b"n", b'x', record.len()), 0, &script), padded(&record)].concat();
         let path = pax("path", &[name_of(&tar[..512]).trim_ascii_end(), b"/"].concat());
-        let long = [header(b"././@LongLink", b'L', 22).to_vec(), padded(b"usr/local/bin/kubectl\0")];
+        let long =
+            [header(b"././@LongLink", b'L', 22).to_vec(), padded(b"usr/local/bin/kubectl\0")];
         let named = [header(b"n", b'x', path.len()).to_vec(), padded(&path)];
         let first = header(b"d", 0, hidden.len());
         Some([&long.concat(), &named.concat(), &first[..], &hidden, &tar[512..]].concat())
@@ -51,13 +52,9 @@ const ATTACKS: [Attack; 10] = [
 
 /// Changes a compressed layer whose archive stays the same.
 const RECOMPRESSED: [Attack; 4] = [
-    ("a skippable frame", |blob| {
-        Some([blob, b"\x50\x2a\x4d\x18\x04\0\0\0evil"].concat())
-    }),
+    ("a skippable frame", |blob| Some([blob, b"\x50\x2a\x4d\x18\x04\0\0\0evil"].concat())),
     ("junk behind the frames", |blob| Some([blob, b"evil"].concat())),
-    ("another level", |blob| {
-        zstd::encode_all(zstd::decode_all(blob).ok()?.as_slice(), 1).ok()
-    }),
+    ("another level", |blob| zstd::encode_all(zstd::decode_all(blob).ok()?.as_slice(), 1).ok()),
     ("other frames", |blob| {
         let tar = zstd::decode_all(blob).ok()?;
         let frame = |part: &[u8]| zstd::encode_all(part, 3).ok();
@@ -214,8 +211,7 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
     let (honest, cached) = result(build(&env, "honest", &[flags[0], from]));
     assert_eq!(honest, expected);
     let layout = Layout { path: env.path("cache") };
-    let (good, index) =
-        (layout.records(), std::fs::read(env.path("cache/index.json")).unwrap());
+    let (good, index) = (layout.records(), std::fs::read(env.path("cache/index.json")).unwrap());
     let known: BTreeSet<String> = good["steps"]
         .as_object()
         .unwrap()

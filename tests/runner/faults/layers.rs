@@ -42,6 +42,7 @@ fn attacks(outside: &str) -> Vec<Attack> {
             "NUL in a PAX path" => Outcome::Refused,
             "hard link up"
             | "hard link out"
+            | "the root as a file"
             | "hard link through a symlink, written to"
             | "whiteout of dots"
             | "whiteout of a path" => Outcome::Unusable,

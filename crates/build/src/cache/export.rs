@@ -166,7 +166,8 @@ impl Export<'_> {
         for (key, (basis, layers)) in &self.used {
             let old = base.steps.get(*key).filter(|old| old.names(layers));
             // Whoever wrote a record may have put wrong times in: a signature vouches for them too.
-            let old = old.filter(|old| self.signer.is_none_or(|by| is_signed(key, old, by.public())));
+            let old =
+                old.filter(|old| self.signer.is_none_or(|by| is_signed(key, old, by.public())));
             let old = old.or_else(|| self.imported.recorded(key, layers));
             let step = match old.filter(|old| old.basis == *basis) {
                 Some(old) => Some(Step { used: self.today, ..old.clone() }),

@@ -16,7 +16,7 @@ use crate::build::shared::Shared;
 use crate::build::step_cache::{Basis, CachedLayer, Key, StepCache};
 use crate::embed::plan::{DIRECTORY, File, LayerPlan};
 use crate::embed::resolve::{Origin, ResolvedImage};
-use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
 use imgctl_base::progress::{Silent, Task, Unit};
 use imgctl_registry::layout::paths;
