@@ -65,7 +65,7 @@ impl Site {
     fn newest(&self, words: &[&str]) -> Ran {
         let mut command = Command::new("unshare");
         let start = ["--mount", "--propagation", "private", "sh", "-c", INSIDE, "sh"];
-        command.args(start).arg(&self.tools).arg(self.env.path(".").parent().unwrap());
+        command.args(start).arg(&self.tools).arg(self.env.path("x").parent().unwrap());
         command.args(words).env_clear().env("COSIGN_PASSWORD", "pw").env("HOME", "/root");
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
         Ran::new(command)
@@ -260,7 +260,7 @@ fn archives_have_the_scope_of_their_place() {
     site.imgctl(&words).ok();
     site.imgctl(&["tag", "localhost/x:1", "docker.io/library/x:1", "q.io/x:1"]).ok();
     let accept = || json!([{ "type": "insecureAcceptAnything" }]);
-    let here = site.env.path(".");
+    let here = site.env.path("x");
     let here = here.parent().unwrap().to_str().unwrap();
     let mut sources = Vec::new();
     for (number, name) in ["localhost/x:1", "docker.io/library/x:1", "q.io/x:1"].iter().enumerate()

@@ -237,7 +237,8 @@ pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
                 .hint("redirect stdout, or pass -o FILE"));
         }
         let none = Compression::None;
-        return mount::tar_export::to_writer(store, &image, Stdout::new(), none, reporter).map(drop);
+        return mount::tar_export::to_writer(store, &image, Stdout::new(), none, reporter)
+            .map(drop);
     }
     // A device or a pipe cannot be a directory.
     let is_special = args.output.exists() && !args.output.is_dir() && !args.output.is_file();

@@ -242,7 +242,9 @@ fn read(args: &InspectArgs, context: &Context) -> Result<Vec<u8>> {
         Location::Name(name) => {
             let store = context.store()?;
             match store.resolve(&name) {
-                Ok(named) => store.read_blob(&named.descriptor.digest, image::manifest::MAX_DOCUMENT),
+                Ok(named) => {
+                    store.read_blob(&named.descriptor.digest, image::manifest::MAX_DOCUMENT)
+                }
                 Err(error) if error.kind() == Kind::NotFound => match Reference::parse(&name) {
                     Ok(reference) if reference.registry().is_some() => remote(&reference),
                     _ => Err(error),

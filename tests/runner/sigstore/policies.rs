@@ -14,6 +14,8 @@ struct Demand {
     site: Site,
     image: String,
     policy: String,
+    /// The root of a store that has not built the image: there it is new.
+    elsewhere: String,
 }
 
 impl Demand {
@@ -44,7 +46,8 @@ impl Demand {
         );
         site.env.write("Clusterfile", &clusterfile);
         site.env.write(".sealos/made/Clusterfile", &clusterfile);
-        Self { site, image, policy }
+        let elsewhere = site.env.path("elsewhere").to_str().unwrap().to_owned();
+        Self { site, image, policy, elsewhere }
     }
 
     /// The words of every verb, by its name.
@@ -60,7 +63,7 @@ impl Demand {
             ("add", vec!["add", "-c", "made", "--nodes", "192.0.2.8", "--dry-run"]),
             ("upgrade", vec!["upgrade", image, "-c", "made", "--dry-run"]),
             ("create", vec!["create", "--short", image]),
-            ("load", vec!["load", "cluster.tar"]),
+            ("load", vec!["--root", &self.elsewhere, "load", "cluster.tar"]),
             ("pull that finds it", vec!["pull", "--policy", "missing", image]),
         ]
     }
@@ -119,7 +122,7 @@ fn every_verb_refuses_what_ci_did_not_sign() {
 fn kept_signatures_count_where_no_registry_answers() {
     let demand = Demand::new();
     demand.sign_as(IDENTITY);
-    let Demand { site, image, policy } = demand;
+    let Demand { site, image, policy, .. } = demand;
     let create =
         |env: &TestEnv| env.imgctl(["create", "--short", "--signature-policy", &policy, &image]);
     let pull = |env: &TestEnv, words: &[&str]| {

@@ -361,7 +361,8 @@ mod tests {
                 let line = String::from_utf8_lossy(&line);
                 let Some((_, names, key)) = parse_line(&line) else { continue };
                 let _ = matches(names, "h");
-                let again = format!("{names} {}", key.to_openssh().unwrap());
+                // Behind a marker, names may begin as a comment does.
+                let again = format!("@revoked {names} {}", key.to_openssh().unwrap());
                 assert_eq!(parse_line(&again).unwrap().2, key);
             }
         });
