@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::call::{Answer, Call, Group, int, list, map, text, value};
+use super::strings::at_most;
 use crate::dialect::MOST_NUMBERS;
+use crate::encode::fits;
 use crate::print::{MAX_NESTING, to_text};
 use crate::value::{List, Map, Value, equal};
 
@@ -63,8 +65,11 @@ pub(super) const GROUP: Group = &[
         texts.sort_unstable();
         Ok(Value::list(texts.iter().map(Value::text)))
     }),
-    ("join", "s*", |a| Ok(Value::text(texts(&a[1]).join(&text(a, 0))))),
-    ("toStrings", "*", |a| Ok(Value::list(texts(&a[0]).iter().map(Value::text)))),
+    ("join", "s*", |a| joined(&a[1], &text(a, 0))),
+    ("toStrings", "*", |a| {
+        fits(&a[0])?;
+        Ok(Value::list(texts(&a[0]).iter().map(Value::text)))
+    }),
     ("seq", "i+", |a| {
         let (from, step, to) = match a.len() {
             1 => (1, 0, int(a, 0)),
@@ -150,6 +155,15 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
         },
         other => vec![to_text(other)],
     }
+}
+
+/// Joins the texts of a list; its size is known before it is made.
+pub(super) fn joined(list: &Value, separator: &str) -> Answer {
+    fits(list)?;
+    let texts = texts(list);
+    let between = separator.len().saturating_mul(texts.len().saturating_sub(1));
+    at_most(texts.iter().map(String::len).sum::<usize>().saturating_add(between))?;
+    Ok(Value::text(texts.join(separator)))
 }
 
 fn choose(a: &[Value], named: bool) -> Answer {

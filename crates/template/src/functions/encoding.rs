@@ -19,6 +19,7 @@ pub(super) const GROUP: Group = &[
     ("toRawJson", "*", |a| encode::to_json(&a[0], false, false).map(Value::text)),
     ("toPrettyJson", "*", |a| encode::to_json(&a[0], true, true).map(Value::text)),
     ("toToml", "*", |a| {
+        encode::fits(&a[0])?;
         let json = encode::json_of(&a[0], MAX_NESTING)?;
         // In Helm, an error message becomes the result.
         or_message(a, toml::write(&json))

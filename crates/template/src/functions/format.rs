@@ -1,7 +1,7 @@
 //! Functions of docker's `--format`, with arguments in the order of Go's `strings` package.
 
 use super::call::{Answer, Call, Group, size, text, value};
-use super::collections::texts;
+use super::collections::joined;
 use super::strings::split;
 use super::values;
 use crate::encode;
@@ -9,7 +9,7 @@ use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
     ("json", "*", |a| encode::to_json(&a[0], true, false).map(Value::text)),
-    ("join", "*s", |a| Ok(Value::text(texts(&a[0]).join(&text(a, 1))))),
+    ("join", "*s", |a| joined(&a[0], &text(a, 1))),
     ("split", "ss", |a| Ok(Value::list(split(&text(a, 0), &text(a, 1)).iter().map(Value::text)))),
     ("lower", "s", |a| Ok(Value::text(text(a, 0).to_lowercase()))),
     ("upper", "s", |a| Ok(Value::text(text(a, 0).to_uppercase()))),

@@ -33,7 +33,12 @@ pub(super) const GROUP: Group = &[
     ("contains", "ss", |a| Ok(Value::Bool(text(a, 1).contains(&*text(a, 0))))),
     ("hasPrefix", "ss", |a| Ok(Value::Bool(text(a, 1).starts_with(&*text(a, 0))))),
     ("hasSuffix", "ss", |a| Ok(Value::Bool(text(a, 1).ends_with(&*text(a, 0))))),
-    ("replace", "sss", |a| Ok(Value::text(text(a, 2).replace(&*text(a, 0), &text(a, 1))))),
+    ("replace", "sss", |a| {
+        let (old, by, text) = (text(a, 0), text(a, 1), text(a, 2));
+        let count = text.matches(&*old).count();
+        at_most(by.len().saturating_mul(count).saturating_add(text.len()))?;
+        Ok(Value::text(text.replace(&*old, &by)))
+    }),
     ("splitList", "ss", |a| {
         let separator = text(a, 0);
         Ok(Value::list(split(&text(a, 1), &separator).iter().map(Value::text)))
@@ -127,11 +132,25 @@ pub(super) const GROUP: Group = &[
     ("regexReplaceAll", "sss", |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
-        Ok(Value::text(regex.replace_all(&text, by.as_ref())))
+        let groups = by.bytes().filter(|byte| *byte == b'$').count();
+        let (mut made, mut end) = (String::new(), 0);
+        for found in regex.captures_iter(&text) {
+            let Some(whole) = found.get(0) else { continue };
+            made.push_str(&text[end..whole.start()]);
+            // A group is at most the whole match.
+            let grown = whole.len().saturating_mul(groups).saturating_add(by.len());
+            at_most(made.len().saturating_add(grown))?;
+            found.expand(&by, &mut made);
+            end = whole.end();
+        }
+        made.push_str(&text[end..]);
+        Ok(Value::text(made))
     }),
     ("regexReplaceAllLiteral", "sss", |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
+        let count = regex.find_iter(&text).count();
+        at_most(by.len().saturating_mul(count).saturating_add(text.len()))?;
         Ok(Value::text(regex.replace_all(&text, regex::NoExpand(&by))))
     }),
     ("regexSplit", "ssi", |a| {
@@ -144,6 +163,14 @@ pub(super) const GROUP: Group = &[
     }),
     ("regexQuoteMeta", "s", |a| Ok(Value::text(regex::escape(&text(a, 0))))),
 ];
+
+/// Fails if a text of `size` bytes is longer than a template may make.
+pub(super) fn at_most(size: usize) -> Result<(), String> {
+    match size <= LONGEST_TEXT {
+        true => Ok(()),
+        false => Err(format!("the text would have more than {LONGEST_TEXT} bytes")),
+    }
+}
 
 fn trim_all(a: &Call<'_>) -> Answer {
     let set: Vec<char> = text(a, 0).chars().collect();

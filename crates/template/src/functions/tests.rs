@@ -145,6 +145,38 @@ fn format_functions_take_arguments_as_docker_does() {
     }
 }
 
+/// What would take gigabytes is refused before it is made.
+#[test]
+fn the_size_of_a_result_is_known_before_it_is_made() {
+    let doubled = |last: &str| {
+        format!(
+            "{{{{ $d := list \"x\" }}}}{{{{ range until 40 }}}}{{{{ $d = list $d $d }}}}{{{{ end }}}}{{{{ {last} }}}}"
+        )
+    };
+    for text in [
+        r#"{{ replace "" (repeat 100000 "y") (repeat 100000 "x") }}"#.to_owned(),
+        r#"{{ regexReplaceAll "x" (repeat 100000 "x") (repeat 100000 "y") }}"#.to_owned(),
+        r#"{{ regexReplaceAll "x+" (repeat 100000 "x") (repeat 100000 "$0") }}"#.to_owned(),
+        r#"{{ regexReplaceAllLiteral "x" (repeat 100000 "x") (repeat 100000 "y") }}"#.to_owned(),
+        r#"{{ join (repeat 1000000 "x") (until 100000) }}"#.to_owned(),
+        doubled("toJson $d"),
+        doubled("toYaml $d"),
+        doubled("toPrettyJson $d"),
+        doubled(r#"join "" $d"#),
+        doubled("toStrings $d"),
+    ] {
+        // As in Helm, `toJson` and `toYaml` are empty for what they cannot write.
+        match render(&text, Dialect::Chart) {
+            Ok(made) => assert!(made.is_empty() && text.contains("{{ to"), "{text}: {made}"),
+            Err(refused) => {
+                let said = refused.to_string();
+                let is_limit = said.contains("would have more than") || said.contains("too large");
+                assert!(is_limit, "{text}: {said}");
+            }
+        }
+    }
+}
+
 #[test]
 fn wrong_calls_are_errors_that_name_the_function() {
     for (text, part) in [
