@@ -111,6 +111,15 @@ impl TestEnv {
         &self,
         arguments: impl IntoIterator<Item = S>,
     ) -> Command {
+        self.command_in(&self.root(), arguments)
+    }
+
+    /// The same with another store.
+    pub(crate) fn command_in<S: AsRef<OsStr>>(
+        &self,
+        root: &Path,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Command {
         let mut command = Command::new(IMGCTL);
         command
             .env_clear()
@@ -118,7 +127,7 @@ impl TestEnv {
             .env("HOME", self.directory.path())
             .env("LC_ALL", "C.UTF-8")
             .arg("--root")
-            .arg(self.root())
+            .arg(root)
             .args(arguments)
             .current_dir(self.directory.path())
             .stdin(Stdio::null());

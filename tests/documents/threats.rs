@@ -36,6 +36,11 @@ fn files(package: &str, modules: &[&str]) -> Vec<PathBuf> {
         files.push(folder.join("main.rs"));
         files.push(folder.join("lib.rs"));
     }
+    if let [.., of, "tests"] = modules.as_slice() {
+        let folder =
+            modules[..modules.len() - 2].iter().fold(root, |path, module| path.join(module));
+        files.push(folder.join(format!("{of}_tests.rs")));
+    }
     files
 }
 
