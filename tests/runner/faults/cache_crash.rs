@@ -53,7 +53,17 @@ impl Scene {
     /// Digest of what a tag refers to.
     fn digest(&self, name: &str) -> String {
         let name = format!("docker://{}", self.name(name));
-        let raw = Ran::new(tool("skopeo", ["inspect", "--raw", "--tls-verify=false", &name])).ok();
+        let inspect =
+            || Ran::new(tool("skopeo", ["inspect", "--raw", "--tls-verify=false", &name]));
+        // docker-registry answers 500 while it still writes the tag of a client that was killed.
+        let tries = std::iter::repeat_with(|| {
+            let ran = inspect();
+            if !ran.success() {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            ran
+        });
+        let raw = tries.take(10).find(Ran::success).unwrap_or_else(inspect).ok();
         format!("sha256:{}", sha(raw.bytes()))
     }
 
