@@ -435,7 +435,19 @@ fn what_clients_push_into_a_store_is_asked_about() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
     let host = line.trim().rsplit("//").next().unwrap().to_owned();
-    let names = || site.env.imgctl(["images", "--json"]).ok().stdout();
+    let names = || {
+        site.env
+            .imgctl([
+                "images",
+                "--all",
+                "--no-trunc",
+                "--digests",
+                "--format",
+                "{{.Repository}}:{{.Tag}}@{{.Digest}}",
+            ])
+            .ok()
+            .stdout()
+    };
     let before = names();
     for name in ["team/app:1", "localhost/new:1", "docker.io/library/new:1"] {
         let to = format!("docker://{host}/{name}");
