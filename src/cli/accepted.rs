@@ -334,7 +334,6 @@ const BUILD: &[Group] = &[
     (MaybeBool, "only the stages that the target needs are built", &["skip-unused-stages"]),
     (Value, "imgctl determines the mapping", &["userns-uid-map-user", "userns-gid-map-group"]),
     (Value, "imgctl builds by itself", &["builder"]),
-    (Value, "the cache is by content; --no-cache runs all steps", &["no-cache-filter"]),
     (Nothing, "RUN steps have no input", &["stdin"]),
 ];
 

@@ -156,9 +156,9 @@ pub(crate) struct LoadArgs {
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
     let options = LoadOptions {
         tags: references(&args.tags)?,
-        arbiter: args.gate.arbiter(context)?,
         request_missing: args.request_missing.clone(),
         unpack: args.unpack,
+        ..LoadOptions::new(args.gate.arbiter(context)?)
     };
     let paths = if args.files.is_empty() { &args.input } else { &args.files };
     let archives;

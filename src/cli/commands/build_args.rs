@@ -114,6 +114,10 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     pub(crate) no_cache: bool,
 
+    /// Run every step of these stages without the build cache
+    #[arg(long, value_name = "STAGE", value_delimiter = ',')]
+    pub(crate) no_cache_filter: Vec<String>,
+
     #[command(flatten)]
     pub(crate) cache: CacheArgs,
 

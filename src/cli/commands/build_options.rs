@@ -10,7 +10,7 @@ use crate::cli::{context::Context, environment::Environment};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
-    Attestations, ContextSource, NamedContext, Network, SecretSource,
+    Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
 use imgctl_build::build::{BaseImages, Format as BuildFormat, Options};
 use imgctl_store::layer::Compression;
@@ -35,6 +35,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         annotations: pairs(&of_manifest(&args.annotations)?, "--annotation")?,
         base_images: BaseImages::new(args.registry.client(context)?, args.policy().policy()),
         no_cache: args.no_cache,
+        no_cache_stages: args.no_cache_filter.iter().map(|name| name.to_lowercase()).collect(),
         cache: args.cache.options(context)?,
         compression: compression(args, format)?,
         format,
@@ -86,8 +87,8 @@ fn platforms(args: &BuildArgs) -> Result<Vec<Platform>> {
     parsed(&args.platforms)
 }
 
-fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
-    let mut contexts = BTreeMap::new();
+fn build_contexts(specs: &[String]) -> Result<NamedContexts> {
+    let mut contexts = NamedContexts::default();
     for spec in specs {
         let (name, source) = split(spec, '=', "--build-context", "NAME=SOURCE")?;
         let image = ["docker-image://", "container-image://"]
@@ -102,7 +103,7 @@ fn build_contexts(specs: &[String]) -> Result<BTreeMap<String, NamedContext>> {
             }
             (None, None) => NamedContext::Directory(PathBuf::from(source)),
         };
-        contexts.insert(name, context);
+        contexts.insert(&name, context);
     }
     Ok(contexts)
 }
@@ -303,9 +304,13 @@ mod tests {
         let specs =
             ["a=docker-image://busybox:1", "b=oci-layout:///x", "c=../d"].map(str::to_owned);
         let contexts = build_contexts(&specs).unwrap();
-        assert_eq!(contexts["a"], NamedContext::Image("busybox:1".into()));
-        assert_eq!(contexts["b"], NamedContext::OciLayout("/x".into()));
-        assert_eq!(contexts["c"], NamedContext::Directory("../d".into()));
+        assert_eq!(contexts.get("a"), Some(&NamedContext::Image("busybox:1".into())));
+        assert_eq!(contexts.get("b"), Some(&NamedContext::OciLayout("/x".into())));
+        assert_eq!(contexts.get("c"), Some(&NamedContext::Directory("../d".into())));
+        for same in ["a:latest", "docker.io/library/a", "docker.io/library/a:latest"] {
+            assert_eq!(contexts.get(same), contexts.get("a"), "{same}");
+        }
+        assert_eq!(contexts.get("a:1"), None);
         assert!(build_contexts(&["a=https://x".to_owned()]).is_err());
     }
 

@@ -49,6 +49,11 @@ pub(super) fn read(store: &Store, mut file: File, name: &str) -> Result<Option<V
     Ok(Some(extracted.items.into_iter().flatten().collect()))
 }
 
+/// Returns what ADD extracts from `file`: an archive without any entry is a file (BuildKit, buildah).
+pub(super) fn to_extract(store: &Store, file: File, name: &str) -> Result<Option<Vec<Item>>> {
+    Ok(read(store, file, name)?.filter(|items| !items.is_empty()))
+}
+
 /// What tar(1) would have extracted so far, in archive order.
 #[derive(Default)]
 struct Extracted {
@@ -100,9 +105,10 @@ impl Extracted {
     }
 }
 
-struct Tee<'a> {
-    file: &'a mut File,
-    hasher: &'a mut blake3::Hasher,
+/// Writes to a file and hashes what it writes.
+pub(super) struct Tee<'a> {
+    pub(super) file: &'a mut File,
+    pub(super) hasher: &'a mut blake3::Hasher,
 }
 
 impl io::Write for Tee<'_> {

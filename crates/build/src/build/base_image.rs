@@ -11,8 +11,8 @@ use imgctl_base::image::reference::LOCAL_REGISTRY;
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict, media_type};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Client;
-use imgctl_store::store::images::is_platform;
-use imgctl_store::store::{Image, Store};
+use imgctl_store::store::images::{check_platform, is_platform};
+use imgctl_store::store::{Image, Named, Store};
 use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Member};
 use imgctl_transfer::transfer::plan::{Platforms, Selection};
@@ -63,6 +63,10 @@ impl BaseImages {
             return named(store, name, descriptor, platform);
         }
         let (image, verdict) = self.look(store, name, platform, reporter)?;
+        if check_platform(&image.config, Some(platform)).is_err() {
+            let found = image.config.platform();
+            reporter.note(&format!("base image {name} is for {found}, not for {platform}"));
+        }
         *known = Some(image.descriptor.clone());
         self.verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
         Ok(image)
@@ -148,6 +152,16 @@ impl BaseImages {
         }
     }
 
+    /// Returns the image `name` of the store if it exists for one other platform only, which is then
+    /// the one that is meant (rule InvalidBaseImagePlatform of BuildKit).
+    fn of_other_platform(&self, store: &Store, name: &str) -> Result<Option<(Image, Verdict)>> {
+        let is_image = |named: &Named| media_type::is_manifest(&named.descriptor.media_type);
+        if !store.resolve(name).is_ok_and(|named| is_image(&named)) {
+            return Ok(None);
+        }
+        self.stored(store, name, None).map(Some)
+    }
+
     fn look(
         &self,
         store: &Store,
@@ -155,7 +169,12 @@ impl BaseImages {
         platform: &Platform,
         reporter: &dyn Reporter,
     ) -> Result<(Image, Verdict)> {
-        let here = || self.stored(store, name, Some(platform));
+        let here = || match self.stored(store, name, Some(platform)) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.of_other_platform(store, name)?.ok_or(error)
+            }
+            found => found,
+        };
         let may_ask = self.policy != Policy::Never;
         let is_id = Digest::parse(name).is_ok();
         let (Some(client), true, false) = (&self.client, may_ask, is_id) else {
@@ -211,7 +230,8 @@ fn offered(members: Vec<Member>) -> Vec<Platform> {
 }
 
 fn named(store: &Store, name: &str, descriptor: &Descriptor, platform: &Platform) -> Result<Image> {
-    let mut image = store.image_at(descriptor, Some(platform))?;
+    let is_chosen = media_type::is_manifest(&descriptor.media_type);
+    let mut image = store.image_at(descriptor, (!is_chosen).then_some(platform))?;
     image.reference = Reference::parse(name).ok().map(|name| name.qualified());
     Ok(image)
 }

@@ -13,7 +13,7 @@ use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 
-/// Mode of directories that the destination implies.
+/// Mode of directories that the destination implies, unless `--chmod` gives one in octal.
 const IMPLIED_DIRECTORY: u32 = 0o755;
 
 /// Flags of one COPY or ADD, with their values.
@@ -142,7 +142,12 @@ impl<'a> Gathered<'a> {
         }
         let mut found = Vec::with_capacity(sources.len());
         for source in sources {
-            let real = follow(&source.path, &|path| tree.node(path))?;
+            let node_at = |path: &LayerPath| tree.node(path);
+            // --parents keeps symlinks (BuildKit), except on the way to a source.
+            let real = match (self.flags.parents, source.path.parent(), source.path.file_name()) {
+                (true, Some(parent), Some(name)) => follow(&parent, &node_at)?.join(name),
+                _ => follow(&source.path, &node_at)?,
+            };
             let node = tree.node(&real)?;
             found.push((source, real, node));
         }
@@ -194,11 +199,14 @@ impl<'a> Gathered<'a> {
             }
             Some(Node::Directory) => {
                 self.files.clear();
+                let named = self.excludable(source);
                 let place = |mut item: Item| {
                     let below = relative(&item.entry.path, real);
                     // The directory itself is the destination, which is left unchanged if it
                     // exists.
-                    if below.is_root() && !self.flags.parents || self.is_excluded(&below) {
+                    if below.is_root() && !self.flags.parents
+                        || self.is_excluded(&join(&named, &below))
+                    {
                         return None;
                     }
                     self.keep_links_within_source(&mut item);
@@ -213,7 +221,9 @@ impl<'a> Gathered<'a> {
             }
             Some(_) => {
                 let name = source.path.file_name().unwrap_or_default().to_vec();
-                if self.is_excluded(&LayerPath::root().join(&name)) {
+                let named = self.excludable(source);
+                let named = if self.flags.parents { named } else { named.join(&name) };
+                if self.is_excluded(&named) {
                     return Ok(());
                 }
                 let target =
@@ -248,6 +258,15 @@ impl<'a> Gathered<'a> {
             parent = directory.parent();
         }
         Ok(())
+    }
+
+    /// Returns the path of a source as `--exclude` sees it: with `--parents`, patterns start where the
+    /// copied paths start (BuildKit).
+    fn excludable(&self, source: &Source) -> LayerPath {
+        if !self.flags.parents {
+            return LayerPath::root();
+        }
+        relative(&source.path, source.pivot.as_ref().unwrap_or(&LayerPath::root()))
     }
 
     fn is_excluded(&self, below: &LayerPath) -> bool {
@@ -350,7 +369,11 @@ impl<'a> Gathered<'a> {
             None => {}
         }
         let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
-        let mut entry = Entry::new(path.clone(), EntryKind::Directory, IMPLIED_DIRECTORY);
+        let mode = match self.flags.chmod {
+            Some(Chmod::Octal(mode)) => mode,
+            _ => IMPLIED_DIRECTORY,
+        };
+        let mut entry = Entry::new(path.clone(), EntryKind::Directory, mode);
         (entry.uid, entry.gid) = (uid, gid);
         entry.mtime = NO_TIME;
         self.directories.insert(path.clone());

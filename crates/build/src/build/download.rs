@@ -1,61 +1,54 @@
-//! Remote sources of ADD: http(s) URLs and git repositories, downloaded into scratch files.
+//! URLs as sources of ADD, downloaded into scratch files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
+use std::io::Write as _;
 
-use crate::build::context::ContextTree;
-use crate::build::items::{Content, Item, NO_TIME, Opened, SourceTree as _, rewound};
+use crate::build::items::{Content, Item, NO_TIME, rewound};
+use crate::build::options::SecretSource;
+use crate::build::run_mounts::read_secret;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Unit};
-use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_registry::tls;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{StatusCode, Url};
 
 /// Maximum time to wait for a server without receiving data.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Mode of a downloaded file (Dockerfile reference, ADD).
 const DOWNLOADED_MODE: u32 = 0o600;
-/// Protocols that git may use; `ext::` and `file` would run programs or read files on this machine.
-const GIT_PROTOCOLS: &str = "git:http:https:ssh";
+/// Name of a download whose URL has none (BuildKit).
+const UNNAMED: &[u8] = b"__unnamed__";
 
 /// Whether ADD downloads `source`.
 pub(crate) fn is_url(source: &str) -> bool {
     source.starts_with("http://") || source.starts_with("https://")
 }
 
-/// Whether ADD clones `source` (BuildKit's rule: `git@…`, `git://…`, `….git` URLs).
-pub(crate) fn is_git(source: &str) -> bool {
-    let address = source.split('#').next().unwrap_or(source);
-    source.starts_with("git@")
-        || source.starts_with("git://")
-        || source.starts_with("ssh://")
-        || (is_url(source) && address.ends_with(".git"))
-}
-
-/// Downloads `url`. Returns the file's name, the item, and the file for unpacking.
+/// Downloads `url`, with the secrets for its host if there are any. Returns the file's name, the item,
+/// and the file for unpacking.
 pub(super) fn fetch(
     store: &Store,
     url: &str,
     checksum: Option<&Digest>,
+    secrets: &BTreeMap<String, SecretSource>,
     reporter: &dyn Reporter,
-) -> Result<(String, Item, File)> {
+) -> Result<(Vec<u8>, Item, File)> {
     let doing = || format!("cannot download {url}");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .doing(|| "cannot start the network runtime".to_owned())?;
     let mut file = store.scratch_file()?;
-    let response = runtime.block_on(download(url, &mut file, checksum, reporter)).context(doing)?;
-    let name = file_name(&response.url).ok_or_else(|| {
-        Error::usage(format!("{url} has no file name"))
-            .hint("give a destination that ends with a file name")
-    })?;
+    let address = Url::parse(url)
+        .map_err(|error| Error::usage(format!("`{url}` is not a URL")).caused_by(error))?;
+    let name = file_name(address.path());
+    let login = authorization(&address, secrets).context(doing)?;
+    let response =
+        runtime.block_on(download(address, login, &mut file, checksum, reporter)).context(doing)?;
     let copy = file.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
     let mut entry =
         Entry::new(LayerPath::root(), EntryKind::File { size: response.size }, DOWNLOADED_MODE);
@@ -69,7 +62,6 @@ pub(super) fn fetch(
 }
 
 struct Downloaded {
-    url: String,
     size: u64,
     content: [u8; 32],
     /// Seconds since 1970.
@@ -77,17 +69,28 @@ struct Downloaded {
 }
 
 async fn download(
-    url: &str,
+    url: Url,
+    login: Option<HeaderValue>,
     file: &mut File,
     checksum: Option<&Digest>,
     reporter: &dyn Reporter,
 ) -> Result<Downloaded> {
-    let mut response = client()?.get(url).send().await.map_err(network)?;
+    let shown = url.to_string();
+    let mut request = client()?.get(url);
+    if let Some(login) = login {
+        request = request.header(AUTHORIZATION, login);
+    }
+    let mut response = request.send().await.map_err(network)?;
     if !response.status().is_success() {
-        return Err(Error::new(
-            Kind::Network,
-            format!("the server answered {}", response.status()),
-        ));
+        let error = Error::new(Kind::Network, format!("the server answered {}", response.status()));
+        return Err(if response.status() == StatusCode::UNAUTHORIZED {
+            error.hint(format!(
+                "pass a token with --secret id={TOKEN}HOST,src=FILE, or a whole Authorization header \
+                 as {HEADER}HOST"
+            ))
+        } else {
+            error
+        });
     }
     let header = |name: &str| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -96,7 +99,7 @@ async fn download(
         jiff::fmt::rfc2822::parse(&text).ok().map(|time| time.timestamp().as_second())
     });
     let task =
-        reporter.start(&format!("downloading {url}"), Unit::Bytes, response.content_length());
+        reporter.start(&format!("downloading {shown}"), Unit::Bytes, response.content_length());
     let mut sha = checksum.map(|digest| Hasher::with(digest.algorithm()));
     let mut hasher = blake3::Hasher::new();
     let mut size = 0;
@@ -116,9 +119,8 @@ async fn download(
                 .hint("the file has changed, or --checksum belongs to another file"));
         }
     }
-    task.done(url);
-    let url = response.url().path().to_owned();
-    Ok(Downloaded { url, size, content: *hasher.finalize().as_bytes(), modified })
+    task.done(&shown);
+    Ok(Downloaded { size, content: *hasher.finalize().as_bytes(), modified })
 }
 
 fn network(error: reqwest::Error) -> Error {
@@ -133,93 +135,59 @@ fn client() -> Result<reqwest::Client> {
         .map_err(|error| Error::failed("cannot create an HTTP client").caused_by(error))
 }
 
-fn file_name(path: &str) -> Option<String> {
-    let name = path.rsplit('/').next()?;
-    (!name.is_empty() && name != "." && name != "..").then(|| name.to_owned())
+/// Returns the name of a URL's file: the last part of its decoded path (BuildKit, buildah). A
+/// redirection does not change it.
+fn file_name(path: &str) -> Vec<u8> {
+    let decoded = percent_decode(path);
+    let name = decoded.split(|b| *b == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
+    if matches!(name, b"" | b"." | b"..") { UNNAMED.to_vec() } else { name.to_vec() }
 }
 
-/// Clones `URL[#REF[:SUBDIRECTORY]]` with the installed git. All files get the time of the commit.
-pub(super) fn git(
-    store: &Store,
-    source: &str,
-    keep_git_dir: bool,
-    commit: Option<&Digest>,
-) -> Result<Vec<Item>> {
-    if commit.is_some() {
-        return Err(Error::usage(
-            "--checksum is not supported for git repositories: pin the commit with #COMMIT",
-        ));
-    }
-    let (url, fragment) = source.split_once('#').unwrap_or((source, ""));
-    let (reference, subdirectory) = fragment.split_once(':').unwrap_or((fragment, ""));
-    let reference = if reference.is_empty() { "HEAD" } else { reference };
-    if reference.starts_with('-') || url.starts_with('-') {
-        return Err(Error::usage(format!("`{source}` is not a git repository")));
-    }
-    let checkout = store.scratch_directory()?;
-    let run = |arguments: &[&str]| {
-        run_git(checkout.path(), arguments).context(|| format!("cannot clone {url}"))
-    };
-    run(&["init", "--quiet"])?;
-    run(&["fetch", "--quiet", "--depth", "1", "--", url, reference])?;
-    run(&["-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"])?;
-    let time = run(&["log", "-1", "--format=%ct"])?.trim().parse().unwrap_or(0);
-    // The subdirectory, including any symlinks, is resolved inside the checkout (CVE-2026-33748).
-    let root = Root::open(checkout.path())?;
-    let fd =
-        root.open_directory(Path::new(if subdirectory.is_empty() { "." } else { subdirectory }))?;
-    let hidden: &[u8] = if keep_git_dir { b"" } else { b".git" };
-    let rules = IgnoreRules::parse(hidden).unwrap_or_default();
-    let tree = ContextTree::new(source.to_owned(), Root::from_fd(fd, checkout.path()), rules);
-    spool(store, tree.below(&LayerPath::root())?, time)
-}
-
-fn run_git(directory: &Path, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(directory)
-        .env("GIT_ALLOW_PROTOCOL", GIT_PROTOCOLS)
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("GIT_LFS_SKIP_SMUDGE", "1")
-        .output()
-        .doing(|| "cannot run git, which ADD needs for a repository".to_owned())?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Error::new(Kind::Network, format!("git said: {said}")));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Copies the bytes of all files into one scratch file, so that the checkout can be removed.
-fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
-    let mut file = store.scratch_file()?;
-    let mut offsets = Vec::new();
-    let mut offset = 0;
-    for item in &mut items {
-        item.entry.mtime = Mtime { seconds: time, nanoseconds: 0 };
-        offsets.push(offset);
-        if let EntryKind::File { size } = item.entry.kind {
-            // The digest covers the bytes copied here, not those that a stat cache remembers.
-            let mut bytes = Vec::new();
-            let mut reader = Opened::open(item)?;
-            io::Read::read_to_end(&mut reader, &mut bytes)
-                .doing(|| format!("cannot read {}", item.entry.path))?;
-            file.write_all(&bytes).doing(|| "cannot write a scratch file".to_owned())?;
-            item.digest = Some(*blake3::hash(&bytes).as_bytes());
-            offset += size;
-        } else {
-            item.digest = Some([0; 32]);
+fn percent_decode(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code =
+            after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(*first);
+                rest = after;
+            }
         }
     }
-    let file = rewound(file)?;
-    for (item, offset) in items.iter_mut().zip(offsets) {
-        item.xattrs_unread = false;
-        item.content = match item.entry.kind {
-            EntryKind::File { .. } => Content::Range { file: Arc::clone(&file), offset },
-            _ => Content::None,
-        };
+    decoded
+}
+
+/// Secrets with the name of a host behind these prefixes log in there (Dockerfile reference, ADD).
+const HEADER: &str = "HTTP_AUTH_HEADER_";
+const TOKEN: &str = "HTTP_AUTH_TOKEN_";
+
+/// Returns the header that the secrets give for the host of `url`.
+fn authorization(
+    url: &Url,
+    secrets: &BTreeMap<String, SecretSource>,
+) -> Result<Option<HeaderValue>> {
+    let host = url.host_str().unwrap_or_default();
+    let with_port = url.port().map(|port| format!("{host}:{port}"));
+    for host in with_port.iter().map(String::as_str).chain([host]) {
+        for (prefix, scheme) in [(HEADER, ""), (TOKEN, "Bearer ")] {
+            let id = format!("{prefix}{host}");
+            let Some(secret) = secrets.get(&id) else { continue };
+            let mut value = scheme.as_bytes().to_vec();
+            value.extend(read_secret(secret)?.trim_ascii());
+            let mut value = HeaderValue::from_bytes(&value).map_err(|_| {
+                Error::usage(format!("secret `{id}` is not the value of an HTTP header"))
+            })?;
+            value.set_sensitive(true);
+            return Ok(Some(value));
+        }
     }
-    Ok(items)
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -227,17 +195,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_told_apart() {
-        assert!(is_url("https://example.com/a.tar.gz") && !is_git("https://example.com/a.tar.gz"));
-        assert!(is_git("https://example.com/a.git#v1:sub"));
-        assert!(is_git("git@example.com:a/b.git"));
-        assert!(!is_url("httpdir/file") && !is_git("a.git"));
-    }
-
-    #[test]
-    fn file_names_come_from_the_path() {
-        assert_eq!(file_name("/a/b.txt").as_deref(), Some("b.txt"));
-        assert_eq!(file_name("/a/"), None);
-        assert_eq!(file_name("/.."), None);
+    fn file_names_come_from_the_decoded_path() {
+        for (path, name) in [
+            ("/a/b.txt", "b.txt"),
+            ("/a/", "a"),
+            ("/a%20b", "a b"),
+            ("/a%2Fb", "b"),
+            ("/100%", "100%"),
+            ("/", "__unnamed__"),
+            ("", "__unnamed__"),
+            ("/..", "__unnamed__"),
+        ] {
+            assert_eq!(String::from_utf8(file_name(path)).unwrap(), name, "{path}");
+        }
     }
 }

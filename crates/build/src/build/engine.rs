@@ -12,7 +12,8 @@ use crate::build::file::{self, Source};
 use crate::build::lint;
 use crate::build::options::{Built, Options};
 use crate::build::output::{self, Written};
-use crate::build::plan::{self, BuildPlan, StagePlan};
+use crate::build::plan::{self, BuildPlan, From, StagePlan};
+use crate::build::run_step::HOSTNAME;
 use crate::build::scope::{self, Scope};
 use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::stage::Stage;
@@ -24,19 +25,22 @@ use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
-use imgctl_kubefile::ast::{InstructionKind, Kubefile};
+use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::diagnostic;
 use imgctl_store::store::Store;
 
+/// The time of the build, as an argument.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
 /// Builds according to `options` and names the result.
 pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
-    let options = &with_source_date_epoch(options)?;
     attest::check(options)?;
     let sources = if options.no_cache { &[] } else { options.cache.from.as_slice() };
     let importing = import::start(sources, store, options.base_images.client.as_ref());
     let (directory, source) = file::load(store, options)?;
     let mut kubefile = source.parse()?;
+    let options = &with_source_date_epoch(options, &source, &kubefile)?;
     if let (Some(image), Some(first)) = (&options.overrides.from, kubefile.stages.first_mut()) {
         first.from.image.clone_from(image);
     }
@@ -57,6 +61,13 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     let imported = importing.finish(reporter);
     let cache = StepCache::new(store, !options.no_cache, imported, options.cache.leave);
+    for name in &options.no_cache_stages {
+        if !kubefile.stages.iter().any(|stage| stage.from.name.as_ref() == Some(name)) {
+            reporter
+                .note(&format!("--no-cache-filter {name} has no effect: there is no such stage"));
+        }
+    }
+    let emptied = Mutex::default();
     let mut counts = (0, 0);
     let images = until_there(&cache, embedding.as_ref(), reporter, &mut || {
         counts = (0, 0);
@@ -74,6 +85,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 files: &files,
                 reporter,
                 results: &results,
+                emptied: &emptied,
             };
             let built = build_platform(&shared, platform, &mut counts);
             let mut image = match platforms {
@@ -139,16 +151,27 @@ fn layers_of(images: &[(StageImage, Used)]) -> BTreeSet<Digest> {
     layers.map(|layer| layer.descriptor.digest.clone()).collect()
 }
 
-/// The build argument is equivalent to the environment variable (reproducible-builds.org, as in
-/// BuildKit).
-fn with_source_date_epoch(options: &Options) -> Result<Options> {
+/// The argument SOURCE_DATE_EPOCH, from the command line or declared before the first FROM, is
+/// equivalent to the environment variable (reproducible-builds.org, as in BuildKit).
+fn with_source_date_epoch(
+    options: &Options,
+    source: &Source,
+    kubefile: &Kubefile,
+) -> Result<Options> {
     let mut options = options.clone();
-    if let (None, Some(text)) = (options.timestamp, options.build_args.get("SOURCE_DATE_EPOCH")) {
-        let seconds = text.parse().map_err(|_| {
-            Error::usage(format!("the build argument SOURCE_DATE_EPOCH is `{text}`"))
-                .hint("it must be a number of seconds since 1970")
-        })?;
-        options.timestamp = Some(seconds);
+    if options.timestamp.is_none() {
+        let globals = global_scope(source, kubefile, &options, &Platform::host())?;
+        let given = options.build_args.get(EPOCH).cloned().or_else(|| globals.get(EPOCH));
+        // An empty value is none.
+        options.timestamp = given
+            .filter(|text| !text.is_empty())
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    Error::usage(format!("the build argument {EPOCH} is `{text}`"))
+                        .hint("it must be a number of seconds since 1970")
+                })
+            })
+            .transpose()?;
     }
     Ok(options)
 }
@@ -252,7 +275,7 @@ fn build_platform(
         &globals,
         platform,
     )?;
-    warn_unused_args(shared, &plan, &globals);
+    warn_unused_args(shared, &plan);
     let target = plan.target().ok_or_else(|| Error::usage("the Kubefile has no stage"))?.index;
     let numbers = Mutex::new((0, 0));
     let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
@@ -289,13 +312,13 @@ fn run_stage(
     stage: &StagePlan,
     numbers: &Mutex<(usize, usize)>,
 ) -> Result<()> {
-    if !shared.results.wait(stage)? {
+    if !shared.results.wait(&stage.needs)? {
         // The failed stage reports the reason.
         return shared.results.put(stage.index, None);
     }
     let reporter = shared.reporter.sequence();
     let shared = &Shared { reporter: reporter.as_deref().unwrap_or(shared.reporter), ..*shared };
-    match stage_image(shared, plan, stage) {
+    match stage_image(shared, plan, stage, numbers) {
         Ok((image, cached, steps)) => {
             if let Ok(mut numbers) = numbers.lock() {
                 numbers.0 += cached;
@@ -314,6 +337,7 @@ fn stage_image(
     shared: &Shared<'_>,
     plan: &BuildPlan,
     planned: &StagePlan,
+    numbers: &Mutex<(usize, usize)>,
 ) -> Result<(StageImage, usize, usize)> {
     let Some(written) = shared.kubefile.stages.get(planned.index) else {
         return Err(Error::failed("a planned stage is not in the Kubefile"));
@@ -326,6 +350,9 @@ fn stage_image(
     label(0, &written.from.text);
     let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
         .map_err(|error| scope::placed(shared.source, written.from.span, "FROM", error))?;
+    if planned.is_replaced {
+        return Ok((stage.finish(), 0, 0));
+    }
     for trigger in triggers {
         let escape = shared.kubefile.directives.escape;
         let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
@@ -335,6 +362,7 @@ fn stage_image(
                 trigger.as_bytes(),
             )
         })?;
+        finish_sources(shared, plan, planned, &instruction, numbers)?;
         shared.reporter.step(&format!("[{} ONBUILD] {trigger}", planned.name));
         stage.execute(&instruction)?;
     }
@@ -342,7 +370,41 @@ fn stage_image(
         label(index + 1, &instruction.text);
         stage.execute(instruction)?;
     }
-    Ok((stage.image, stage.cached_steps, stage.steps))
+    let (cached, steps) = (stage.cached_steps, stage.steps);
+    Ok((stage.finish(), cached, steps))
+}
+
+/// Waits for the stages that an instruction takes files from, and builds those that are not in the
+/// plan: the triggers of a base image are known only when it is here.
+fn finish_sources(
+    shared: &Shared<'_>,
+    plan: &BuildPlan,
+    user: &StagePlan,
+    instruction: &Instruction,
+    numbers: &Mutex<(usize, usize)>,
+) -> Result<()> {
+    let contexts = &shared.options.build_contexts;
+    for name in plan::sources_of_one(instruction) {
+        let source = plan::from_name(shared.kubefile, contexts, name, user.index)
+            .map_err(|error| scope::at(shared.source, instruction, error))?;
+        let From::Stage(index) = source else { continue };
+        let stages = plan::stages_for(
+            shared.source,
+            shared.kubefile,
+            index,
+            contexts,
+            &plan.globals,
+            &plan.platform,
+        )?;
+        let is_planned = |stage: &StagePlan| plan.stages.iter().any(|one| one.index == stage.index);
+        for stage in stages.iter().filter(|stage| !is_planned(stage)) {
+            if !shared.results.has(stage.index)? {
+                run_stage(shared, plan, stage, numbers)?;
+            }
+        }
+        shared.results.wait(&BTreeSet::from([index]))?;
+    }
+    Ok(())
 }
 
 fn global_scope(
@@ -351,8 +413,9 @@ fn global_scope(
     options: &Options,
     platform: &Platform,
 ) -> Result<Scope> {
-    let last = kubefile.stages.last().and_then(|stage| stage.from.name.clone()).unwrap_or_default();
-    let args = scope::platform_args(&Platform::host(), platform, &last);
+    let last = || kubefile.stages.last().and_then(|stage| stage.from.name.as_deref());
+    let built = options.target.as_deref().or_else(last).unwrap_or("default");
+    let args = scope::platform_args(&Platform::host(), platform, built);
     let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
     for instruction in &kubefile.global_args {
         if let InstructionKind::Arg(arguments) = &instruction.kind {
@@ -367,7 +430,7 @@ fn global_scope(
 }
 
 /// Warns about build arguments that no ARG declares, which are probably misspelled.
-fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
+fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan) {
     let declared: BTreeMap<&str, ()> = plan
         .stages
         .iter()
@@ -381,9 +444,10 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan, globals: &Scope) {
         .collect();
     for name in shared.options.build_args.keys() {
         let is_known = declared.contains_key(name.as_str())
-            || globals.declared().contains(name)
+            || plan.globals.declared().contains(name)
+            || plan.globals.values().contains_key(name)
             || PROXY_ARGS.contains(&name.as_str())
-            || name == "SOURCE_DATE_EPOCH";
+            || [EPOCH, HOSTNAME].contains(&name.as_str());
         if !is_known {
             shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }

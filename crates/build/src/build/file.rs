@@ -16,7 +16,7 @@ use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_store::store::{ScratchDirectory, Store};
 
 /// Default names of the Kubefile; the first that exists is used.
-const NAMES: [&str; 4] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile"];
+const NAMES: [&str; 5] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile", "dockerfile"];
 /// Ignore files in a context's root; the first that exists is used.
 const IGNORE_NAMES: [&str; 4] =
     [".imgctlignore", ".containerignore", ".dockerignore", ".sealignore"];

@@ -8,7 +8,7 @@ use crate::build::copy::{Destination, Flags, Gathered, inline_file, node_of};
 use crate::build::items::{Item, NO_TIME, Node, clamp};
 use crate::build::run::passwd;
 use crate::build::stage::Stage;
-use crate::build::{archive, download};
+use crate::build::{archive, download, git};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Healthcheck;
 use imgctl_base::image::config::Empty;
@@ -74,8 +74,9 @@ impl Stage<'_> {
             }
             InstructionKind::StopSignal(raw) => {
                 let signal = self.scope.word(raw)?;
-                if signal.is_empty() {
-                    return Err(Error::usage(format!("STOPSIGNAL `{raw}` expands to nothing")));
+                if !is_signal(&signal) {
+                    return Err(Error::usage(format!("STOPSIGNAL `{signal}` is no signal"))
+                        .hint("write its name (SIGTERM, TERM, RTMIN+3) or its number from 1"));
                 }
                 self.image.config.config.stop_signal = signal;
             }
@@ -246,6 +247,29 @@ fn new_directory(path: LayerPath, (uid, gid): (u32, u32)) -> Item {
     Item::bare(entry)
 }
 
+/// Whether `text` is a signal: a number from 1, or a name of Linux with or without `SIG` (moby/sys).
+fn is_signal(text: &str) -> bool {
+    if let Ok(number) = text.parse::<i64>() {
+        return number > 0;
+    }
+    let upper = text.to_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let real_time = |base: &str, sign: char, greatest: u32| {
+        name.strip_prefix(base).is_some_and(|rest| {
+            let offset = rest.strip_prefix(sign).and_then(|offset| offset.parse().ok());
+            rest.is_empty() || offset.is_some_and(|offset: u32| (1..=greatest).contains(&offset))
+        })
+    };
+    SIGNALS.contains(&name) || real_time("RTMIN", '+', 15) || real_time("RTMAX", '-', 14)
+}
+
+/// Names of Linux' signals (signal(7)).
+const SIGNALS: [&str; 35] = [
+    "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL",
+    "PIPE", "POLL", "PROF", "PWR", "QUIT", "SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP",
+    "TTIN", "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ", "UNUSED",
+];
+
 /// Converts `80`, `80/udp` and `8000-8003/tcp` to keys of the config.
 fn ports(word: &str) -> Result<Vec<String>> {
     let wrong = || {
@@ -318,6 +342,7 @@ impl Stage<'_> {
                 Some(name) => {
                     gathered.add_sources(self.source(name)?.as_ref(), &words, &mut |_| Ok(None))?;
                 }
+                None if words.is_empty() => {}
                 None => gathered.add_sources(self.shared.context()?, &words, &mut |_| Ok(None))?,
             }
         }
@@ -335,25 +360,29 @@ impl Stage<'_> {
         let shared = self.shared;
         let mut local = Vec::new();
         for word in words {
-            let checksum = match &flags.checksum {
-                Some(raw) => Some(self.scope.word(raw)?.parse()?),
-                None => None,
-            };
-            if download::is_git(word) {
-                let items =
-                    download::git(shared.store, word, flags.keep_git_dir, checksum.as_ref())?;
+            let checksum = self.flag(flags.checksum.as_deref())?;
+            let secrets = &shared.options.secrets;
+            if let Some(repository) = git::Repository::parse(word)? {
+                let commit = checksum.as_deref();
+                let items = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
                 gathered.add_checkout(items)?;
             } else if download::is_url(word) {
-                let (name, item, file) =
-                    download::fetch(shared.store, word, checksum.as_ref(), shared.reporter)?;
+                let checksum = checksum.map(|text| text.parse()).transpose()?;
+                let (name, item, file) = download::fetch(
+                    shared.store,
+                    word,
+                    checksum.as_ref(),
+                    secrets,
+                    shared.reporter,
+                )?;
                 match flags.unpack {
-                    Some(true) => match archive::read(shared.store, file, word)? {
+                    Some(true) => match archive::to_extract(shared.store, file, word)? {
                         Some(items) => gathered.add_archive(items)?,
-                        None => gathered.add_file(name.as_bytes(), item)?,
+                        None => gathered.add_file(&name, item)?,
                     },
-                    _ => gathered.add_file(name.as_bytes(), item)?,
+                    _ => gathered.add_file(&name, item)?,
                 }
-            } else if flags.checksum.is_some() {
+            } else if checksum.is_some() {
                 return Err(Error::usage("--checksum is for URLs and git repositories only"));
             } else {
                 local.push(word.clone());
@@ -368,16 +397,13 @@ impl Stage<'_> {
                 return Ok(None);
             }
             let file = context.open(path)?;
-            archive::read(shared.store, file, &path.to_string())
+            archive::to_extract(shared.store, file, &path.to_string())
         };
         gathered.add_sources(context, &local, &mut unpack)
     }
 
     fn flags(&mut self, raw: &TransferFlags) -> Result<Flags> {
-        let chmod = match &raw.chmod {
-            Some(raw) => Some(Chmod::parse(&self.scope.word(raw)?)?),
-            None => None,
-        };
+        let chmod = self.flag(raw.chmod.as_deref())?.map(|mode| Chmod::parse(&mode)).transpose()?;
         let mut exclude = String::new();
         for pattern in &raw.exclude {
             exclude.push_str(&self.scope.word(pattern)?);
@@ -391,17 +417,29 @@ impl Stage<'_> {
             };
             Some(IgnoreRules::parse(exclude.as_bytes()).map_err(wrong)?)
         };
-        let owner = match &raw.chown {
-            Some(raw) => Some(self.owner(&raw.clone())?),
+        let owner = match self.flag(raw.chown.as_deref())? {
+            Some(owner) => Some(self.owner(&owner)?),
             None => None,
         };
         Ok(Flags { owner, chmod, link: raw.link, parents: raw.parents, exclude })
     }
 
-    fn owner(&mut self, raw: &str) -> Result<(u32, u32)> {
-        let owner = self.scope.word(raw)?;
-        let (passwd, group) = self.accounts_for(&owner)?;
-        passwd::resolve_owner(owner.as_bytes(), &passwd, &group)
+    /// Returns the value of a flag, expanded; one that expands to nothing is absent (BuildKit).
+    fn flag(&self, raw: Option<&str>) -> Result<Option<String>> {
+        let value = raw.map(|raw| self.scope.word(raw)).transpose()?;
+        Ok(value.filter(|value| !value.is_empty()))
+    }
+
+    fn owner(&mut self, owner: &str) -> Result<(u32, u32)> {
+        let (passwd, group) = self.accounts_for(owner)?;
+        let (ids, unknown) = passwd::resolve_copied(owner.as_bytes(), &passwd, &group)?;
+        if unknown {
+            self.shared.reporter.note(&format!(
+                "--chown={owner} is {}:{}: the name is not in /etc/passwd and /etc/group of the image",
+                ids.0, ids.1
+            ));
+        }
+        Ok(ids)
     }
 }
 

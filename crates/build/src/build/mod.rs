@@ -16,6 +16,7 @@ mod download;
 pub mod embedding;
 mod engine;
 mod file;
+mod git;
 mod imported_step;
 mod instructions;
 mod items;
@@ -29,6 +30,7 @@ mod run_mounts;
 mod run_step;
 mod scope;
 mod shared;
+mod ssh_mount;
 mod stage;
 mod step_cache;
 #[cfg(test)]

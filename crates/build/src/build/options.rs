@@ -1,7 +1,7 @@
 //! Inputs of a build: all values from the command line, the environment and the clock.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,10 +40,37 @@ pub enum ContextSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedContext {
     Directory(PathBuf),
-    /// An image of the store (`docker-image://…`, `container-image://…`).
+    /// An image of the store (`docker-image://…`, `container-image://…`); `scratch` is empty.
     Image(String),
-    /// An OCI layout on disk (`oci-layout://…`).
+    /// An OCI layout on disk (`oci-layout://…`), with `:TAG` or `@DIGEST` if it has several images.
     OciLayout(PathBuf),
+}
+
+/// The named contexts of a build. Names are compared as image names: `app`, `app:latest` and
+/// `docker.io/library/app` are the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedContexts(BTreeMap<String, NamedContext>);
+
+impl NamedContexts {
+    /// Adds a context; a later one of the same name replaces it.
+    pub fn insert(&mut self, name: &str, context: NamedContext) {
+        self.0.insert(familiar(name), context);
+    }
+
+    /// Returns the context that `name` in FROM, `--from` or a stage's own name means.
+    pub fn get(&self, name: &str) -> Option<&NamedContext> {
+        if self.0.is_empty() { None } else { self.0.get(&familiar(name)) }
+    }
+}
+
+/// Returns the shortest spelling of an image name, as docker shows it.
+fn familiar(name: &str) -> String {
+    let Ok(reference) = Reference::parse(name) else { return name.to_lowercase() };
+    let full = reference.on_docker_hub().to_string();
+    let short =
+        ["docker.io/library/", "index.docker.io/library/", "docker.io/", "index.docker.io/"];
+    let short = short.iter().find_map(|prefix| full.strip_prefix(prefix)).unwrap_or(&full);
+    short.strip_suffix(":latest").unwrap_or(short).to_owned()
 }
 
 /// Network of a RUN step.
@@ -80,7 +107,7 @@ pub struct Options {
     /// `--build-arg`, in order; a name without a value takes its value from the environment (done
     /// by cli/).
     pub build_args: BTreeMap<String, String>,
-    pub build_contexts: BTreeMap<String, NamedContext>,
+    pub build_contexts: NamedContexts,
     /// `--env K=V` added to the config; `--unsetenv K` removed from it.
     pub env: Vec<(String, String)>,
     pub unset_env: Vec<String>,
@@ -89,6 +116,8 @@ pub struct Options {
     /// Source of images in FROM and --from; its client also fetches embedded images.
     pub base_images: BaseImages,
     pub no_cache: bool,
+    /// Stages that run all their steps (`--no-cache-filter`).
+    pub no_cache_stages: BTreeSet<String>,
     /// Caches to read and to write besides the store's (`--cache-from`, `--cache-to`).
     pub cache: CacheOptions,
     pub compression: Compression,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::build::file::Source;
-use crate::build::options::NamedContext;
+use crate::build::options::{NamedContext, NamedContexts};
 use crate::build::scope::{self, Scope};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
@@ -37,14 +37,18 @@ pub(crate) struct StagePlan {
     pub platform: Platform,
     /// Earlier stages that must be finished first.
     pub needs: BTreeSet<usize>,
+    /// A named context stands for the stage: its instructions do not run.
+    pub is_replaced: bool,
 }
 
 /// The needed stages, in the Kubefile's order; the last one is the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct BuildPlan {
     pub(crate) stages: Vec<StagePlan>,
     /// `ARG`s before the first FROM, with their values.
-    pub globals: BTreeMap<String, String>,
+    pub globals: Scope,
+    /// The platform that the build is for.
+    pub platform: Platform,
 }
 
 impl BuildPlan {
@@ -54,6 +58,9 @@ impl BuildPlan {
     }
 }
 
+/// The name of the empty image.
+pub(super) const SCRATCH: &str = "scratch";
+
 /// Prefixes of image names in `FROM` and `--from` (BuildKit, buildah).
 const IMAGE_PREFIXES: [&str; 2] = ["docker-image://", "container-image://"];
 
@@ -62,7 +69,7 @@ pub(super) fn plan(
     source: &Source,
     kubefile: &Kubefile,
     target: Option<&str>,
-    contexts: &BTreeMap<String, NamedContext>,
+    contexts: &NamedContexts,
     globals: &Scope,
     platform: &Platform,
 ) -> Result<BuildPlan> {
@@ -74,31 +81,29 @@ pub(super) fn plan(
             planner.from(name, stage).map_err(|error| scope::at(source, instruction, error))?;
         }
     }
-    let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
-    let mut queue = vec![target];
-    while let Some(index) = queue.pop() {
-        if needed.contains_key(&index) {
-            continue;
-        }
-        let Some(stage) = kubefile.stages.get(index) else {
-            continue;
-        };
-        let planned = planner.stage(stage, globals, platform)?;
-        queue.extend(&planned.needs);
-        needed.insert(index, planned);
-    }
-    Ok(BuildPlan { stages: needed.into_values().collect(), globals: globals.values() })
+    let stages = planner.needed(target, globals, platform)?;
+    Ok(BuildPlan { stages, globals: globals.clone(), platform: platform.clone() })
+}
+
+/// Plans the stage with number `index` and those that it needs, for an instruction that the Kubefile
+/// itself does not contain (ONBUILD of a base image).
+pub(super) fn stages_for(
+    source: &Source,
+    kubefile: &Kubefile,
+    index: usize,
+    contexts: &NamedContexts,
+    globals: &Scope,
+    platform: &Platform,
+) -> Result<Vec<StagePlan>> {
+    Planner { source, kubefile, contexts }.needed(index, globals, platform)
 }
 
 /// Returns the images that the stages start from, each once.
-pub(super) fn images<'a>(
-    stages: &[&'a StagePlan],
-    contexts: &'a BTreeMap<String, NamedContext>,
-) -> Vec<&'a str> {
+pub(super) fn images<'a>(stages: &[&'a StagePlan], contexts: &'a NamedContexts) -> Vec<&'a str> {
     let image = |stage: &&'a StagePlan| match &stage.base {
         From::Image(name) => Some(name.as_str()),
         From::Context(name) => match contexts.get(name) {
-            Some(NamedContext::Image(image)) => Some(image.as_str()),
+            Some(NamedContext::Image(image)) if image != SCRATCH => Some(image.as_str()),
             _ => None,
         },
         From::Scratch | From::Stage(_) => None,
@@ -115,10 +120,28 @@ pub(super) fn images<'a>(
 struct Planner<'a> {
     source: &'a Source,
     kubefile: &'a Kubefile,
-    contexts: &'a BTreeMap<String, NamedContext>,
+    contexts: &'a NamedContexts,
 }
 
 impl Planner<'_> {
+    /// Plans the stage with number `index` and those that it needs, in the Kubefile's order.
+    fn needed(&self, index: usize, globals: &Scope, platform: &Platform) -> Result<Vec<StagePlan>> {
+        let mut needed: BTreeMap<usize, StagePlan> = BTreeMap::new();
+        let mut queue = vec![index];
+        while let Some(index) = queue.pop() {
+            if needed.contains_key(&index) {
+                continue;
+            }
+            let Some(stage) = self.kubefile.stages.get(index) else {
+                continue;
+            };
+            let planned = self.stage(stage, globals, platform)?;
+            queue.extend(&planned.needs);
+            needed.insert(index, planned);
+        }
+        Ok(needed.into_values().collect())
+    }
+
     fn target(&self, target: Option<&str>) -> Result<usize> {
         let last = self.kubefile.stages.len().saturating_sub(1);
         let Some(name) = target else { return Ok(last) };
@@ -137,6 +160,12 @@ impl Planner<'_> {
 
     fn stage(&self, stage: &Stage, globals: &Scope, target: &Platform) -> Result<StagePlan> {
         let here = |error: Error| scope::placed(self.source, stage.from.span, "FROM", error);
+        let name = stage.from.name.clone().unwrap_or_else(|| stage.index.to_string());
+        if let Some(replaced) = self.replacement(stage) {
+            let (platform, needs) = (target.clone(), BTreeSet::new());
+            let (index, base) = (stage.index, From::Context(replaced));
+            return Ok(StagePlan { index, name, base, platform, needs, is_replaced: true });
+        }
         let image = globals.word(&stage.from.image).map_err(here)?;
         if image.is_empty() {
             return Err(here(
@@ -147,18 +176,19 @@ impl Planner<'_> {
                 .hint("give the ARG a default or pass --build-arg"),
             ));
         }
+        let base = self.base(&image, stage.index);
         let platform = match &stage.from.platform {
             Some(raw) => {
                 let text = globals.word(raw).map_err(here)?;
                 if text.is_empty() {
-                    target.clone()
-                } else {
-                    Platform::parse(&text).map_err(here)?
+                    return Err(here(no_platform(raw, globals)));
                 }
+                let platform = Platform::parse(&text).map_err(here)?;
+                // An empty image has no platform of its own (BuildKit).
+                if base == From::Scratch { target.clone() } else { platform }
             }
             None => target.clone(),
         };
-        let base = self.base(&image, stage.index);
         let mut needs = BTreeSet::new();
         if let From::Stage(index) = base {
             needs.insert(index);
@@ -168,8 +198,12 @@ impl Planner<'_> {
                 needs.insert(index);
             }
         }
-        let name = stage.from.name.clone().unwrap_or_else(|| stage.index.to_string());
-        Ok(StagePlan { index: stage.index, name, base, platform, needs })
+        Ok(StagePlan { index: stage.index, name, base, platform, needs, is_replaced: false })
+    }
+
+    /// Returns the name of the context that stands for a stage.
+    fn replacement(&self, stage: &Stage) -> Option<String> {
+        stage.from.name.clone().filter(|name| self.contexts.get(name).is_some())
     }
 
     fn base(&self, image: &str, index: usize) -> From {
@@ -180,9 +214,9 @@ impl Planner<'_> {
             all.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower))
         });
         match named {
+            _ if self.contexts.get(image).is_some() => From::Context(image.to_owned()),
             Some(stage) => From::Stage(stage),
-            None if self.contexts.contains_key(image) => From::Context(image.to_owned()),
-            None if image == "scratch" => From::Scratch,
+            None if image == SCRATCH => From::Scratch,
             None => From::Image(without_prefix(image).to_owned()),
         }
     }
@@ -204,15 +238,20 @@ fn stage_called(kubefile: &Kubefile, name: &str, before: usize) -> Option<usize>
 /// Resolves `--from=name` in stage number `index`.
 pub(crate) fn from_name(
     kubefile: &Kubefile,
-    contexts: &BTreeMap<String, NamedContext>,
+    contexts: &NamedContexts,
     name: &str,
     index: usize,
 ) -> Result<From> {
-    if let Some(stage) = stage_called(kubefile, name, index) {
-        return Ok(From::Stage(stage));
+    // Context names win, also over a stage that `name` gives by its number (BuildKit).
+    let stage = stage_called(kubefile, name, index);
+    let own_name = stage.and_then(|stage| kubefile.stages.get(stage)?.from.name.as_deref());
+    if let Some(context) =
+        [Some(name), own_name].into_iter().flatten().find(|name| contexts.get(name).is_some())
+    {
+        return Ok(From::Context(context.to_owned()));
     }
-    if contexts.contains_key(name) {
-        return Ok(From::Context(name.to_owned()));
+    if let Some(stage) = stage {
+        return Ok(From::Stage(stage));
     }
     let later = stage_called(kubefile, name, kubefile.stages.len());
     if let Some(later) = later.filter(|later| *later >= index) {
@@ -222,7 +261,7 @@ pub(crate) fn from_name(
         ))
         .hint("a stage can only use stages above it; move that stage up"));
     }
-    if name == "scratch" {
+    if name == SCRATCH {
         return Ok(From::Scratch);
     }
     Ok(From::Image(without_prefix(name).to_owned()))
@@ -235,19 +274,35 @@ fn without_prefix(image: &str) -> &str {
 /// Returns every name that an instruction of the stage takes files from.
 fn sources_of(stage: &Stage) -> impl Iterator<Item = (&Instruction, &str)> {
     stage.instructions.iter().flat_map(|instruction| {
-        let kind = match &instruction.kind {
-            InstructionKind::Onbuild(onbuild) => &onbuild.instruction.kind,
-            kind => kind,
-        };
-        let names: Vec<&str> = match kind {
-            InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
-                copy.flags.from.iter().map(String::as_str).collect()
-            }
-            InstructionKind::Run(run) => {
-                run.mounts.iter().filter_map(|mount| mount.from.as_deref()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let names = sources_of_one(instruction);
         names.into_iter().map(move |name| (instruction, name)).collect::<Vec<_>>()
     })
+}
+
+/// Returns every name that the instruction takes files from.
+pub(super) fn sources_of_one(instruction: &Instruction) -> Vec<&str> {
+    let kind = match &instruction.kind {
+        InstructionKind::Onbuild(onbuild) => &onbuild.instruction.kind,
+        kind => kind,
+    };
+    match kind {
+        InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
+            copy.flags.from.iter().map(String::as_str).collect()
+        }
+        InstructionKind::Run(run) => {
+            run.mounts.iter().filter_map(|mount| mount.from.as_deref()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The error for `FROM --platform=$NAME` without a value, which is mostly a typing error.
+fn no_platform(raw: &str, globals: &Scope) -> Error {
+    let error = Error::usage(format!("`{raw}` expands to an empty string, which is no platform"));
+    let name = raw.trim_matches(['$', '{', '}', '"', '\'']);
+    let known = globals.values();
+    match suggest::closest(name, known.keys().map(String::as_str)) {
+        Some(near) => error.hint(format!("did you mean ${near}?")),
+        None => error.hint("give the ARG a default or pass --build-arg"),
+    }
 }

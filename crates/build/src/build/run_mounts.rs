@@ -1,19 +1,20 @@
 //! `RUN --mount`: binds, caches, secrets, SSH agents and tmpfs mounts, converted for the sandbox.
 //!
 //! A bind mounts a copy of its source, made for the step and removed with it, unless the source is
-//! in the context, the mount is read-only and no ignore rules apply. `cache_mounts` finds the
-//! directories of caches.
+//! in the context, the mount is read-only and no ignore rules apply. `ssh_mount` forwards agents.
 
 use std::collections::HashMap;
 use std::io::BufReader;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use crate::build::context::ContextTree;
 use crate::build::items::{Opened, SourceTree, clamp, follow};
 use crate::build::options::SecretSource;
 use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
+use crate::build::ssh_mount::ForwardedAgent;
 use crate::build::stage::Stage;
 use crate::build::step_cache::Key;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
@@ -37,6 +38,7 @@ pub(super) struct Mounts {
     directory: ScratchDirectory,
     count: usize,
     caches: Caches,
+    agents: Vec<ForwardedAgent>,
 }
 
 impl Mounts {
@@ -48,6 +50,7 @@ impl Mounts {
             directory: stage.shared.store.scratch_directory()?,
             count: 0,
             caches: Caches::default(),
+            agents: Vec::new(),
         })
     }
 
@@ -157,19 +160,7 @@ impl Mounts {
             }
             return Ok(());
         };
-        let content = match source {
-            SecretSource::Value(value) => value.clone(),
-            SecretSource::File(path) => {
-                let size = std::fs::metadata(path).path("examine secret", path)?.len();
-                if size > MAX_SECRET {
-                    return Err(Error::usage(format!(
-                        "secret {} is larger than 500 KiB",
-                        path.display()
-                    )));
-                }
-                std::fs::read(path).path("read secret", path)?
-            }
-        };
+        let content = read_secret(source)?;
         if let Some(name) = env {
             let value = String::from_utf8(content.clone()).map_err(|_| {
                 Error::usage(format!("secret `{id}` is not text, so it cannot be a variable"))
@@ -186,7 +177,7 @@ impl Mounts {
     }
 
     fn ssh(&mut self, stage: &Stage<'_>, kind: &MountKind, target: Option<String>) -> Result<()> {
-        let MountKind::Ssh { id, required, .. } = kind else {
+        let MountKind::Ssh { id, required, mode, uid, gid } = kind else {
             return Err(Error::failed("not an SSH mount"));
         };
         let Some(socket) = stage.shared.options.ssh.get(id) else {
@@ -198,7 +189,9 @@ impl Mounts {
         };
         let number = self.mounts.len();
         let target = target.unwrap_or_else(|| format!("/run/buildkit/ssh_agent.{number}"));
-        let socket = std::fs::canonicalize(socket).path("find the SSH agent", socket)?;
+        let agent = std::fs::canonicalize(socket).path("find the SSH agent", socket)?;
+        let socket = self.fresh()?.join("agent");
+        self.agents.push(ForwardedAgent::start(&agent, &socket, (*uid, *gid), *mode)?);
         self.mounts.push(SandboxMount {
             target: target.as_str().into(),
             kind: bind_kind(&socket, false)?,
@@ -206,6 +199,20 @@ impl Mounts {
         self.env.push(("SSH_AUTH_SOCK".to_owned(), target));
         Ok(())
     }
+}
+
+/// Returns the value of a secret.
+pub(super) fn read_secret(source: &SecretSource) -> Result<Vec<u8>> {
+    let path = match source {
+        SecretSource::Value(value) => return Ok(value.clone()),
+        SecretSource::File(path) => path,
+    };
+    let size = std::fs::metadata(path).path("examine secret", path)?.len();
+    if size > MAX_SECRET {
+        let path = path.display();
+        return Err(Error::usage(format!("secret {path} is larger than 500 KiB")));
+    }
+    std::fs::read(path).path("read secret", path)
 }
 
 fn bind_kind(path: &Path, read_only: bool) -> Result<SandboxKind> {
@@ -233,14 +240,23 @@ pub(crate) fn mount_key(stage: &Stage<'_>, mount: &Mount, key: &mut Key) -> Resu
             key.add(format!("tmpfs {size:?} {mode:o}").as_bytes());
             Ok(())
         }
-        MountKind::Secret { id, env, .. } => {
+        MountKind::Secret { id, env, mode, uid, gid, .. } => {
             key.add(format!("secret {id} {env:?}").as_bytes());
+            add_owner((*uid, *gid, *mode), (0, 0, 0o400), key);
             Ok(())
         }
-        MountKind::Ssh { id, .. } => {
+        MountKind::Ssh { id, mode, uid, gid, .. } => {
             key.add(format!("ssh {id}").as_bytes());
+            add_owner((*uid, *gid, *mode), (0, 0, 0o600), key);
             Ok(())
         }
+    }
+}
+
+/// Adds owner and mode of a mount to the key, unless they are the default.
+fn add_owner(owner: (u32, u32, u32), default: (u32, u32, u32), key: &mut Key) {
+    if owner != default {
+        key.add(format!("{owner:?}").as_bytes());
     }
 }
 
@@ -311,8 +327,8 @@ pub(crate) fn add_base(stage: &Stage<'_>, cache: &CacheMount, key: &mut Key) -> 
         key.add(b"from");
         stage.add_source(Some(from), cache.source.as_deref(), key)?;
         key.add(format!("{:?} {:?} {:?}", cache.uid, cache.gid, cache.mode).as_bytes());
-    } else if owner(cache) != (0, 0, DEFAULT_MODE) {
-        key.add(format!("{:?}", owner(cache)).as_bytes());
+    } else {
+        add_owner(owner(cache), (0, 0, DEFAULT_MODE), key);
     }
     Ok(())
 }
@@ -338,14 +354,32 @@ fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf
     std::fs::create_dir_all(&all).path("make", &all)?;
     let first = all.join(name);
     let lock = first.with_extension("lock");
-    let held = match cache.sharing {
-        CacheSharing::Shared => Lock::acquire(&lock, Mode::Shared, &mut || {})?,
-        CacheSharing::Locked => {
-            let reporter = stage.shared.reporter;
+    let exclusive = || {
+        Lock::acquire(&lock, Mode::Exclusive, &mut || {
             let id = &cache.id;
-            Lock::acquire(&lock, Mode::Exclusive, &mut || {
-                reporter.note(&format!("waiting for another build that uses cache {id}"));
-            })?
+            stage.shared.reporter.note(&format!("waiting for another build that uses cache {id}"));
+        })
+    };
+    // Once per build: its later steps share what its earlier ones leave.
+    let empties = || {
+        let emptied = &stage.shared.emptied;
+        stage.forgets()
+            && emptied.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
+    };
+    let held = match cache.sharing {
+        CacheSharing::Shared => {
+            if empties() {
+                let _alone = exclusive()?;
+                empty(stage, &first)?;
+            }
+            Lock::acquire(&lock, Mode::Shared, &mut || {})?
+        }
+        CacheSharing::Locked => {
+            let held = exclusive()?;
+            if empties() {
+                empty(stage, &first)?;
+            }
+            held
         }
         CacheSharing::Private => {
             let mut number = 0;
@@ -356,6 +390,9 @@ fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf
                 };
                 let lock = path.with_extension("lock");
                 if let Some(lock) = Lock::try_acquire(&lock, Mode::Exclusive)? {
+                    if empties() {
+                        empty(stage, &path)?;
+                    }
                     return Ok((path, lock));
                 }
                 number += 1;
@@ -363,6 +400,15 @@ fn acquire(stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<(PathBuf
         }
     };
     Ok((first, held))
+}
+
+/// Removes a cache, whose lock the caller holds alone.
+fn empty(stage: &Stage<'_>, cache: &Path) -> Result<()> {
+    if cache.try_exists().path("look at", cache)? {
+        let away = stage.shared.store.scratch_directory()?;
+        std::fs::rename(cache, away.path().join("cache")).path("empty the cache", cache)?;
+    }
+    Ok(())
 }
 
 /// Sets owner and mode of a new cache and renames it into place, so that it never appears

@@ -1,6 +1,7 @@
 //! RUN in a stage: runs the command in a sandbox over the stage's snapshots; the upper directory
 //! becomes the new layer. `run_mounts` provides everything else that the command sees.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use imgctl_kubefile::expand;
 use imgctl_store::layer::{EntryKind, snapshot_diff};
 use imgctl_store::mount::BuildMount;
 use imgctl_store::mount::layers::LayerOf;
+
+/// The build argument that names the host of RUN (BuildKit).
+pub(super) const HOSTNAME: &str = "BUILDKIT_SANDBOX_HOSTNAME";
 
 /// Directory of a heredoc with its own `#!` line while it runs (same as BuildKit's).
 const SCRIPTS: &str = "/dev/pipes";
@@ -57,6 +61,7 @@ impl Stage<'_> {
         let key = self.run_key(step, &mounts, network)?;
         let cache = self.shared.cache;
         let known = match cache.get(self.shared.store, self.shared.lease, &key)? {
+            _ if self.forgets() => None,
             None => self.layer_maker().fetched(&key, Basis::Run, None),
             known => known,
         };
@@ -115,6 +120,9 @@ impl Stage<'_> {
             format!("{:?} {:?} {:?}", options.compression, options.format, options.timestamp)
                 .as_bytes(),
         );
+        if let Some(name) = options.build_args.get(HOSTNAME) {
+            key.add(format!("hostname {name}").as_bytes());
+        }
         for mount in mounts {
             mount_key(self, mount, &mut key)?;
         }
@@ -183,7 +191,7 @@ impl Stage<'_> {
             user: user.identity,
             network,
             mounts: std::mem::take(&mut made.mounts),
-            hostname: "buildkitsandbox".to_owned(),
+            hostname: self.hostname().to_owned(),
             resolv_conf: resolv_conf(network).map(Into::into),
             hosts: Some(self.hosts().into_bytes().into()),
             limits: Vec::new(),
@@ -291,11 +299,13 @@ impl Stage<'_> {
             ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
             ("HOME".to_owned(), String::from_utf8_lossy(&user.home).into_owned()),
         ];
-        env.extend(options.proxy_env.clone());
-        let proxies = PROXY_ARGS.iter().filter_map(|name| options.build_args.get_key_value(*name));
-        env.extend(proxies.map(|(name, value)| (name.clone(), value.clone())));
-        env.extend(self.scope.run_args());
-        env.extend(self.scope.env().iter().cloned());
+        env.extend(in_both_cases(&options.proxy_env));
+        env.extend(in_both_cases(&options.build_args));
+        let args = self.scope.run_args();
+        let is_argument = |name: &String| args.iter().any(|(argument, _)| argument == name);
+        let own = self.scope.env().iter().filter(|(name, _)| !is_argument(name)).cloned();
+        env.extend(own.collect::<Vec<_>>());
+        env.extend(args);
         if let Some(timestamp) = options.timestamp {
             env.push(("SOURCE_DATE_EPOCH".to_owned(), timestamp.to_string()));
         }
@@ -303,15 +313,35 @@ impl Stage<'_> {
         env
     }
 
+    fn hostname(&self) -> &str {
+        let given = self.shared.options.build_args.get(HOSTNAME);
+        given.filter(|name| !name.is_empty()).map_or("buildkitsandbox", String::as_str)
+    }
+
     fn hosts(&self) -> String {
-        let mut hosts =
-            "127.0.0.1\tlocalhost buildkitsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-                .to_owned();
+        let mut hosts = format!(
+            "127.0.0.1\tlocalhost {}\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+            self.hostname()
+        );
         for (name, address) in &self.shared.options.add_hosts {
             hosts.push_str(&format!("{address}\t{name}\n"));
         }
         hosts
     }
+}
+
+/// Returns the proxy variables among `values` under both of their names: curl reads only the
+/// lower-case one, other programs only the upper-case one. A lower-case value wins (BuildKit).
+fn in_both_cases(values: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let mut env = Vec::new();
+    for name in PROXY_ARGS.iter().filter(|name| name.bytes().all(|b| !b.is_ascii_lowercase())) {
+        let lower = name.to_lowercase();
+        if let Some(value) = values.get(&lower).or_else(|| values.get(*name)) {
+            env.push(((*name).to_owned(), value.clone()));
+            env.push((lower, value.clone()));
+        }
+    }
+    env
 }
 
 /// Returns the host's resolv.conf, for a command with a network.

@@ -11,7 +11,8 @@ use imgctl_kubefile::diagnostic::Span;
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::expand;
 
-/// Returns BuildKit's platform arguments: global, but a stage must redeclare them.
+/// Returns BuildKit's platform arguments: global, but a stage must redeclare them. `stage_name` is
+/// the stage that is built.
 pub(crate) fn platform_args(
     build: &Platform,
     target: &Platform,
@@ -30,6 +31,16 @@ pub(crate) fn platform_args(
     args
 }
 
+/// The arguments that a stage has declared. A stage that is FROM this one inherits them (Dockerfile
+/// reference, ARG, "Scope").
+#[derive(Clone, Debug, Default)]
+pub(super) struct Args {
+    /// With their values, if any.
+    values: BTreeMap<String, Option<String>>,
+    /// Those declared after the `ENV` of the same name.
+    over_env: BTreeSet<String>,
+}
+
 /// The variables of one stage (or of the lines before the first FROM) at a point between two
 /// instructions.
 #[derive(Clone, Debug)]
@@ -39,38 +50,46 @@ pub(super) struct Scope {
     build_args: BTreeMap<String, String>,
     /// Global and platform arguments: values for `ARG NAME` without a default.
     outer: BTreeMap<String, String>,
-    /// Arguments declared in this scope, with their values, if any.
-    args: BTreeMap<String, Option<String>>,
+    args: Args,
     /// The `ENV` so far, in order.
     env: Vec<(String, String)>,
     used: BTreeSet<String>,
 }
 
 impl Scope {
-    /// Creates a scope without declarations; `env` comes from the base image.
+    /// Creates a scope with the declarations `args` of the stage below; `env` comes from the base
+    /// image.
     pub(super) fn new(
         escape: char,
         build_args: BTreeMap<String, String>,
         outer: BTreeMap<String, String>,
+        args: Args,
         env: Vec<(String, String)>,
     ) -> Self {
-        Self { escape, build_args, outer, args: BTreeMap::new(), env, used: BTreeSet::new() }
+        Self { escape, build_args, outer, args, env, used: BTreeSet::new() }
     }
 
     /// Creates the scope of the lines before the first FROM: platform arguments need no declaration
-    /// there.
+    /// there, and the command line overrides them.
     pub(super) fn global(
         escape: char,
         build_args: &BTreeMap<String, String>,
-        platform: BTreeMap<String, String>,
+        mut platform: BTreeMap<String, String>,
     ) -> Self {
-        let mut scope = Self::new(escape, build_args.clone(), platform.clone(), Vec::new());
-        scope.args = platform.into_iter().map(|(name, value)| (name, Some(value))).collect();
-        scope
+        for (name, value) in &mut platform {
+            if let Some(given) = build_args.get(name) {
+                value.clone_from(given);
+            }
+        }
+        let values = platform.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        let args = Args { values: values.collect(), ..Args::default() };
+        Self::new(escape, build_args.clone(), platform, args, Vec::new())
     }
 
     /// `ARG NAME[=DEFAULT]`: the command line overrides the default, and the default overrides the
-    /// outer scope.
+    /// outer scope. Without any of these, an earlier value stays. What it declares counts from here
+    /// on, even if ENV has set the name before (as BuildKit does; the Dockerfile reference describes
+    /// only the opposite order).
     pub(crate) fn declare(&mut self, name: &str, default: Option<&str>) -> Result<()> {
         let value = if let Some(value) = self.build_args.get(name) {
             Some(value.clone())
@@ -80,22 +99,29 @@ impl Scope {
             self.outer.get(name).cloned()
         };
         self.used.insert(name.to_owned());
-        self.args.insert(name.to_owned(), value);
+        if value.is_some() {
+            self.args.over_env.insert(name.to_owned());
+            self.args.values.insert(name.to_owned(), value);
+        } else {
+            self.args.values.entry(name.to_owned()).or_default();
+        }
         Ok(())
     }
 
     /// `ENV NAME=VALUE` with expanded parts: replaces an earlier value in the same position.
     pub(crate) fn set_env(&mut self, name: &str, value: &str) {
+        self.args.over_env.remove(name);
         match self.env.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => value.clone_into(old),
             None => self.env.push((name.to_owned(), value.to_owned())),
         }
     }
 
-    /// Returns the value of `name`: ENV overrides ARG.
+    /// Returns the value of `name`: ENV overrides ARG, unless the ARG comes later.
     pub(super) fn get(&self, name: &str) -> Option<String> {
         let env = self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
-        env.or_else(|| self.args.get(name).cloned().flatten())
+        let arg = || self.args.values.get(name).cloned().flatten();
+        if self.args.over_env.contains(name) { arg() } else { env.or_else(arg) }
     }
 
     /// Expands a raw word: replaces variables and removes quotes.
@@ -115,20 +141,24 @@ impl Scope {
         &self.env
     }
 
-    /// Returns declared arguments that have a value and are not overridden by ENV: RUN sees them in
-    /// addition to ENV, and they enter its cache key.
+    /// Returns declared arguments that have a value and are not overridden by ENV: RUN sees them
+    /// before all of ENV, and they enter its cache key.
     pub(crate) fn run_args(&self) -> Vec<(String, String)> {
-        let has_env = |name: &str| self.env.iter().any(|(known, _)| known == name);
-        self.args
-            .iter()
-            .filter(|(name, _)| !has_env(name))
-            .filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
-            .collect()
+        let has_env = |name: &String| {
+            !self.args.over_env.contains(name) && self.env.iter().any(|(known, _)| known == name)
+        };
+        self.values().into_iter().filter(|(name, _)| !has_env(name)).collect()
     }
 
     /// Returns all declared values: those of the global scope are the outer scope of the stages.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
-        self.args.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+        let values = self.args.values.iter();
+        values.filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect()
+    }
+
+    /// Returns the declarations, for stages that are FROM this one.
+    pub(super) fn into_args(self) -> Args {
+        self.args
     }
 
     /// Returns the names declared by `ARG`.

@@ -1,16 +1,19 @@
 //! What all stages of one platform's build share: the inputs, the caches, and the images of finished
 //! stages.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::build::context::{self, ContextTree, ImageTree};
 use crate::build::file::{Source, rules_of_directory};
-use crate::build::items::{LayerTar, SourceTree};
+use crate::build::items::{Item, LayerTar, SourceTree};
 use crate::build::layer_step::LayerMaker;
 use crate::build::options::{Format, NamedContext, Options};
-use crate::build::plan::StagePlan;
+use crate::build::plan::{From, SCRATCH};
+use crate::build::scope::Args;
+use crate::build::stage::DEFAULT_PATH;
 use crate::build::step_cache::{StatCache, StepCache};
 use crate::cache::inline;
 use imgctl_base::error::{Context as _, Error, Result};
@@ -18,8 +21,8 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::Kubefile;
-use imgctl_store::layer::Toc;
 use imgctl_store::layer::tree::Tree;
+use imgctl_store::layer::{LayerPath, Toc};
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
@@ -42,9 +45,25 @@ pub(crate) struct StageImage {
     pub base: Option<(String, Digest)>,
     /// Newest modification time of all layers made by this build, in seconds since 1970.
     pub newest: Option<i64>,
+    /// What the stage has declared by ARG.
+    pub args: Args,
 }
 
 impl StageImage {
+    /// Returns an image without layers.
+    pub(super) fn empty(platform: &Platform) -> Self {
+        let mut config = ImageConfig {
+            architecture: platform.architecture.clone(),
+            variant: platform.variant.clone(),
+            os: platform.os.clone(),
+            ..ImageConfig::default()
+        };
+        config.rootfs.kind = "layers".to_owned();
+        config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
+        let (layers, args) = (Vec::new(), Args::default());
+        Self { config, layers, base_layers: 0, base: None, newest: None, args }
+    }
+
     /// Returns the image as a tree to copy files from.
     pub(super) fn tree(&self, shared: &Shared<'_>, name: &str) -> Result<ImageTree> {
         let tocs = self.tocs(shared)?;
@@ -69,6 +88,8 @@ pub(super) struct Shared<'a> {
     pub files: &'a Mutex<StatCache>,
     pub reporter: &'a dyn Reporter,
     pub results: &'a Results,
+    /// Cache mounts that a build without cache has already emptied.
+    pub emptied: &'a Mutex<BTreeSet<String>>,
 }
 
 impl<'a> Shared<'a> {
@@ -119,11 +140,7 @@ impl Shared<'_> {
         platform: &Platform,
     ) -> Result<Arc<dyn SourceTree + Send + Sync>> {
         match self.options.build_contexts.get(name) {
-            Some(NamedContext::Directory(path)) => {
-                let root = Root::open(path)?;
-                let rules = rules_of_directory(path)?;
-                Ok(Arc::new(ContextTree::new(format!("build context {name}"), root, rules)))
-            }
+            Some(NamedContext::Directory(path)) => Ok(Arc::new(directory_tree(name, path)?)),
             _ => {
                 let image = self.named_image(name, platform)?;
                 Ok(Arc::new(image.tree(self, &format!("build context {name}"))?))
@@ -131,13 +148,27 @@ impl Shared<'_> {
         }
     }
 
-    /// Returns a `--build-context` as a base image.
+    /// Returns a `--build-context` as a base image. A directory's files are not in it yet: see
+    /// [`Shared::base_files`].
     pub(crate) fn named_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
         match self.options.build_contexts.get(name) {
-            Some(NamedContext::Image(image)) => self.stored_image(image, platform),
+            Some(NamedContext::Image(image)) if image != SCRATCH => {
+                self.stored_image(image, platform)
+            }
             Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
-            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
+            _ => Ok(StageImage::empty(platform)),
         }
+    }
+
+    /// Returns the files of a directory that is the base of a stage.
+    pub(crate) fn base_files(&self, base: &From) -> Result<Vec<Item>> {
+        let From::Context(name) = base else { return Ok(Vec::new()) };
+        let Some(NamedContext::Directory(path)) = self.options.build_contexts.get(name) else {
+            return Ok(Vec::new());
+        };
+        let mut items = directory_tree(name, path)?.below(&LayerPath::root())?;
+        items.retain(|item| !item.entry.path.is_root());
+        Ok(items)
     }
 
     /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
@@ -146,8 +177,10 @@ impl Shared<'_> {
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
         let arbiter = self.options.base_images.arbiter();
-        let options = LoadOptions { tags: vec![name.clone()], ..LoadOptions::new(arbiter) };
-        transfer::load(self.store, Input::Path(path), &options, self.reporter).context(|| {
+        let (path, choice) = chosen(path);
+        let tags = vec![name.clone()];
+        let options = LoadOptions { tags, choice, ..LoadOptions::new(arbiter) };
+        transfer::load(self.store, Input::Path(&path), &options, self.reporter).context(|| {
             format!("cannot use the OCI layout {} as a build context", path.display())
         })?;
         let image = self.stored_image(&name.to_string(), platform)?;
@@ -180,7 +213,31 @@ impl Shared<'_> {
             layers,
             base: Some((base_name, image.descriptor.digest)),
             newest: None,
+            args: Args::default(),
         })
+    }
+}
+
+fn directory_tree(name: &str, path: &Path) -> Result<ContextTree> {
+    let (root, rules) = (Root::open(path)?, rules_of_directory(path)?);
+    Ok(ContextTree::new(format!("build context {name}"), root, rules))
+}
+
+/// Splits `DIRECTORY[:TAG|@DIGEST]`; a directory may also have such a name.
+fn chosen(path: &Path) -> (Cow<'_, Path>, Option<String>) {
+    let split = |text: &str| {
+        let (directory, choice) = match text.rsplit_once('@') {
+            Some((directory, digest)) => {
+                let tagged = directory.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
+                (tagged.map_or(directory, |(directory, _)| directory), digest)
+            }
+            None => text.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'))?,
+        };
+        Some((PathBuf::from(directory), choice.to_owned()))
+    };
+    match path.to_str().filter(|_| !path.exists()).and_then(split) {
+        Some((directory, choice)) => (Cow::Owned(directory), Some(choice)),
+        None => (Cow::Borrowed(path), None),
     }
 }
 
@@ -211,11 +268,16 @@ impl Results {
         Ok(())
     }
 
+    /// Whether a stage is finished, successfully or not.
+    pub(super) fn has(&self, index: usize) -> Result<bool> {
+        Ok(self.lock()?.contains_key(&index))
+    }
+
     /// Waits until all of `needs` are finished; returns false if one of them failed.
-    pub(super) fn wait(&self, stage: &StagePlan) -> Result<bool> {
+    pub(super) fn wait(&self, needs: &BTreeSet<usize>) -> Result<bool> {
         let mut done = self.lock()?;
         loop {
-            let states: Vec<_> = stage.needs.iter().map(|index| done.get(index)).collect();
+            let states: Vec<_> = needs.iter().map(|index| done.get(index)).collect();
             if states.iter().any(|state| matches!(state, Some(None))) {
                 return Ok(false);
             }

@@ -10,7 +10,7 @@ use crate::build::scope::{self, Scope};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, Key};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{History, ImageConfig, Platform};
+use imgctl_base::image::History;
 use imgctl_kubefile::ast::Instruction;
 use imgctl_store::layer::LayerPath;
 use imgctl_store::layer::tree::Tree;
@@ -44,19 +44,18 @@ impl<'a> Stage<'a> {
     pub(super) fn start(
         shared: &'a Shared<'a>,
         plan: &'a StagePlan,
-        globals: &std::collections::BTreeMap<String, String>,
+        globals: &Scope,
     ) -> Result<(Self, Vec<String>)> {
         let mut image = base_image(shared, plan)?;
         let triggers = std::mem::take(&mut image.config.config.on_build);
-        let mut outer = scope::platform_args(&Platform::host(), &plan.platform, &plan.name);
-        outer.extend(globals.clone());
         let scope = Scope::new(
             shared.kubefile.directives.escape,
             shared.options.build_args.clone(),
-            outer,
+            globals.values(),
+            std::mem::take(&mut image.args),
             scope::split_env(&image.config.config.env),
         );
-        let stage = Self {
+        let mut stage = Self {
             shared,
             plan,
             scope,
@@ -67,7 +66,22 @@ impl<'a> Stage<'a> {
             steps: 0,
             cached_steps: 0,
         };
+        let files = shared.base_files(&plan.base)?;
+        if !files.is_empty() {
+            stage.add_items(files, &format!("FROM {}", plan.name))?;
+        }
         Ok((stage, triggers))
+    }
+
+    /// Returns the stage's image.
+    pub(super) fn finish(self) -> StageImage {
+        StageImage { args: self.scope.into_args(), ..self.image }
+    }
+
+    /// Whether RUN starts anew: no results and no content of cache mounts of earlier builds.
+    pub(super) fn forgets(&self) -> bool {
+        let options = self.shared.options;
+        options.no_cache || options.no_cache_stages.contains(&self.plan.name)
     }
 
     /// Returns the image's merged tree.
@@ -233,17 +247,7 @@ fn items_at(tree: &dyn SourceTree, path: &LayerPath) -> Result<Vec<Item>> {
 
 fn base_image(shared: &Shared<'_>, plan: &StagePlan) -> Result<StageImage> {
     match &plan.base {
-        From::Scratch => {
-            let mut config = ImageConfig {
-                architecture: plan.platform.architecture.clone(),
-                variant: plan.platform.variant.clone(),
-                os: plan.platform.os.clone(),
-                ..ImageConfig::default()
-            };
-            config.rootfs.kind = "layers".to_owned();
-            config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
-            Ok(StageImage { config, layers: Vec::new(), base_layers: 0, base: None, newest: None })
-        }
+        From::Scratch => Ok(StageImage::empty(&plan.platform)),
         From::Stage(index) => Ok(shared.results.get(*index)?.as_ref().clone()),
         From::Image(name) => shared.stored_image(name, &plan.platform),
         From::Context(name) => shared.named_image(name, &plan.platform),

@@ -1,6 +1,6 @@
 //! Builds small Kubefiles and checks the tree and config of the image.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -54,13 +54,14 @@ impl Bench {
             all_platforms: false,
             target: None,
             build_args: BTreeMap::new(),
-            build_contexts: BTreeMap::new(),
+            build_contexts: super::options::NamedContexts::default(),
             env: Vec::new(),
             unset_env: Vec::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             base_images: BaseImages::default(),
             no_cache: false,
+            no_cache_stages: BTreeSet::new(),
             cache: CacheOptions::default(),
             compression: Compression::default(),
             format: Format::Oci,

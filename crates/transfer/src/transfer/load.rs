@@ -39,6 +39,8 @@ pub struct LoadOptions {
     pub tags: Vec<Reference>,
     /// Decides about the images before they get their names.
     pub arbiter: Arbiter,
+    /// The tag or digest of the only image to load; `None` = all images.
+    pub choice: Option<String>,
     /// Where to list what is missing, if parts or blobs are.
     pub request_missing: Option<PathBuf>,
     /// Also unpack the layers, so that the image can be mounted at once; of a multi-platform image,
@@ -49,7 +51,7 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// Loads the images under their names in the archive.
     pub fn new(arbiter: Arbiter) -> Self {
-        Self { tags: Vec::new(), arbiter, request_missing: None, unpack: false }
+        Self { tags: Vec::new(), arbiter, choice: None, request_missing: None, unpack: false }
     }
 }
 
@@ -117,6 +119,18 @@ fn load_into(
     };
     if found.is_empty() {
         return Err(Error::bad_content("there is no image in it"));
+    }
+    if let Some(choice) = &options.choice {
+        let is_chosen = |image: &Loaded| {
+            image.references.iter().any(|name| name.tag() == Some(choice))
+                || image.descriptor.digest.to_string() == *choice
+        };
+        found.retain(is_chosen);
+        if found.is_empty() {
+            return Err(Error::not_found(format!(
+                "it has no image with the tag or digest {choice}"
+            )));
+        }
     }
     set_names(&mut found, &options.tags)?;
     let total: u64 = imported_bytes(store, imported)?;

@@ -78,6 +78,36 @@ pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<
     })
 }
 
+/// Resolves the owner of `COPY --chown`. An unknown name is 0, so that `root:root` works without
+/// account files; an unknown group is an error if the image has no groups at all (BuildKit). Also
+/// returns whether a name is unknown.
+pub(crate) fn resolve_copied(
+    spec: &[u8],
+    passwd: &[u8],
+    group: &[u8],
+) -> Result<((u32, u32), bool)> {
+    let is_unknown = |error: &Error| error.kind() == Kind::NotFound;
+    match resolve_owner(spec, passwd, group) {
+        Err(error) if is_unknown(&error) => {}
+        resolved => return Ok((resolved?, false)),
+    }
+    let (user, group_name) = parts(spec);
+    let known = resolve_owner(user, passwd, group).ok();
+    let (uid, own_gid) = known.unwrap_or_default();
+    let gid = match group_name.map(|name| group_id(name, spec, group)) {
+        None => own_gid,
+        Some(Err(error)) if is_unknown(&error) => {
+            if group.is_empty() && group_name != Some(b"root") {
+                return Err(error);
+            }
+            0
+        }
+        Some(gid) => gid?,
+    };
+    let is_root = |name: Option<&[u8]>| name.is_none_or(|name| name == b"root");
+    Ok(((uid, gid), !(is_root(Some(user)) && is_root(group_name))))
+}
+
 /// Resolves the owner of directories that `WORKDIR` creates for `USER spec`: an unknown user counts
 /// as root, an unknown group as the user's own (BuildKit). Also returns whether both are known.
 pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, u32), bool) {

@@ -171,7 +171,7 @@ fn the_root_entry_of_an_archive_changes_no_directory() {
     pack(&bench, "one", &[".", "./s"]);
     let kubefile = "FROM scratch\nCOPY --chown=5:6 --chmod=1777 base/dir /own/\nADD a.tar /own/\nADD a.tar /new/\nADD a.tar /\n";
     let listing = bench.listing(&bench.build(kubefile));
-    for line in ["755 5:6 own/", "755 0:0 new/", "644 8:9 own/s", "644 8:9 s"] {
+    for line in ["1777 5:6 own/", "755 0:0 new/", "644 8:9 own/s", "644 8:9 s"] {
         assert!(listing.iter().any(|found| found == line), "{line} is not in {listing:#?}");
     }
 }
@@ -202,7 +202,7 @@ fn a_named_directory_has_its_own_ignore_file() {
         fs::write(other.join(name), ".env\n**/*.pem\n").unwrap();
         let built = bench.build_with("FROM scratch\nCOPY --from=other . /\n", |options| {
             let context = super::super::options::NamedContext::Directory(other.clone());
-            options.build_contexts.insert("other".to_owned(), context);
+            options.build_contexts.insert("other", context);
         });
         let listing = bench.listing(&built.unwrap());
         let names: Vec<&str> =

@@ -1,0 +1,149 @@
+//! COPY and ADD of local files: owners, modes, links, exclusions.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use super::Language;
+use crate::common::needs_root;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// All files below a directory, without directories.
+fn files(root: &Path) -> Vec<String> {
+    let mut all: Vec<String> = walkdir::WalkDir::new(root)
+        .into_iter()
+        .map(Result::unwrap)
+        .filter(|entry| !entry.file_type().is_dir())
+        .map(|entry| entry.path().strip_prefix(root).unwrap().display().to_string())
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_octal_mode_also_holds_for_the_directories_that_a_copy_makes() {
+    let language = Language::new();
+    language.file("f", "x");
+    language.file("d/f", "x");
+    let exported = language.exported(
+        "FROM scratch\nCOPY --chmod=0775 f /a/b/f\nCOPY --chmod=u=rwx,go=x f /c/f\nCOPY --chmod=0750 d /d\nCOPY f /e/f\n",
+        &[],
+    );
+    for (path, expected) in [
+        ("a", 0o775),
+        ("a/b", 0o775),
+        ("a/b/f", 0o775),
+        ("c", 0o755),
+        ("c/f", 0o711),
+        ("d", 0o750),
+        ("e", 0o755),
+    ] {
+        assert_eq!(mode(&exported.join(path)), expected, "{path}");
+    }
+}
+
+#[test]
+fn flags_that_expand_to_nothing_are_absent() {
+    let language = Language::new();
+    language.file("f", "x");
+    fs::set_permissions(language.env.path("context/f"), fs::Permissions::from_mode(0o640)).unwrap();
+    let kubefile = "FROM scratch\nARG none\nCOPY --chmod=$none --chown=$none f /f\nADD --checksum=$none f /g\n";
+    let exported = language.exported(kubefile, &[]);
+    assert_eq!(mode(&exported.join("f")), 0o640);
+    assert!(exported.join("g").exists());
+}
+
+#[test]
+fn an_owner_whom_the_image_does_not_know_is_root() {
+    if !needs_root() {
+        return;
+    }
+    let language = Language::new();
+    language.shell();
+    language.file("f", "x");
+    for (base, owner, expected, is_told) in [
+        ("scratch", "root:root", (0, 0), false),
+        ("scratch", "nosuch", (0, 0), true),
+        ("localhost/shell", "nosuch", (0, 0), true),
+        ("localhost/shell", "user", (7, 8), false),
+        ("localhost/shell", "user:staff", (7, 9), false),
+        ("localhost/shell", "user:nosuch", (7, 0), true),
+        ("localhost/shell", "5:nosuch", (5, 0), true),
+    ] {
+        let ran = language.build(&format!("FROM {base}\nCOPY --chown={owner} f /f\n"), &[]).ok();
+        assert_eq!(ran.stderr().contains("the name is not in"), is_told, "{base} {owner}");
+        let _ = fs::remove_dir_all(language.env.path("owned"));
+        let found = fs::metadata(language.env.export("app", "owned").join("f")).unwrap();
+        assert_eq!((found.uid(), found.gid()), expected, "{base} {owner}");
+    }
+    let said = language.build("FROM scratch\nCOPY --chown=root:staff f /f\n", &[]);
+    assert!(!said.success() && said.stderr().contains("group `staff`"), "{}", said.report());
+}
+
+#[test]
+fn parents_keep_links_and_patterns_to_exclude_begin_where_the_copied_paths_do() {
+    let language = Language::new();
+    for name in ["d/top.md", "d/s/low.md", "d/x"] {
+        language.file(name, "x");
+    }
+    symlink("d", language.env.path("context/link")).unwrap();
+    symlink("x", language.env.path("context/d/y")).unwrap();
+    for (copy, expected) in [
+        ("--exclude=d/*.md d /", &["d/s/low.md", "d/x", "d/y"][..]),
+        ("--exclude=*.md d /", &["d/s/low.md", "d/top.md", "d/x", "d/y"]),
+        ("--exclude=**/*.md d /", &["d/x", "d/y"]),
+        ("--exclude=s/*.md ./d/./s ./d/./x /", &["x"]),
+        ("--exclude=top.md ./d/./*.md ./d/./x /", &["x"]),
+        ("link d/y /", &["d/y", "link"]),
+        ("d/? /", &["d/s/low.md", "d/x", "d/y"]),
+    ] {
+        let exported = language.exported(&format!("FROM scratch\nCOPY --parents {copy}\n"), &[]);
+        assert_eq!(files(&exported), expected, "{copy}");
+    }
+    let exported = language.exported("FROM scratch\nCOPY --parents link d/y /\n", &[]);
+    assert_eq!(fs::read_link(exported.join("link")).unwrap(), Path::new("d"));
+    assert_eq!(fs::read_link(exported.join("d/y")).unwrap(), Path::new("x"));
+}
+
+#[test]
+fn an_archive_without_entries_is_a_file() {
+    let language = Language::new();
+    fs::write(language.env.path("context/zeros.tar"), [0; 1024]).unwrap();
+    let tar = |arguments: &[&str]| {
+        let ran =
+            Command::new("tar").args(arguments).current_dir(language.env.path("context")).status();
+        assert!(ran.unwrap().success());
+    };
+    tar(&["-czf", "empty.tar.gz", "-T", "/dev/null"]);
+    fs::create_dir(language.env.path("context/empty")).unwrap();
+    tar(&["-cf", "root.tar", "-C", "empty", "."]);
+    let exported =
+        language.exported("FROM scratch\nADD zeros.tar empty.tar.gz root.tar /d/\n", &[]);
+    assert_eq!(files(&exported), ["d/empty.tar.gz", "d/zeros.tar"]);
+}
+
+#[test]
+fn a_kubefile_without_a_context_may_copy_its_own_text() {
+    let language = Language::new();
+    let mut command = language.env.command(["build", "-q", "-t", "app", "-"]);
+    let kubefile = language.env.write("alone", "FROM scratch\nCOPY <<a <<b /d/\none\na\ntwo\nb\n");
+    command.stdin(fs::File::open(kubefile).unwrap());
+    crate::common::Ran::new(command).ok();
+    assert_eq!(language.content("/d/a") + &language.content("/d/b"), "onetwo");
+}
+
+#[test]
+fn a_dockerfile_may_have_a_name_in_lower_case() {
+    let language = Language::new();
+    language.file("dockerfile", "FROM scratch\nLABEL found=lower\n");
+    let context = language.env.path("context");
+    language.env.build("app", &context).ok();
+    assert_eq!(language.env.config("app")["config"]["Labels"]["found"], "lower");
+    language.file("Dockerfile", "FROM scratch\nLABEL found=upper\n");
+    language.env.build("app", &context).ok();
+    assert_eq!(language.env.config("app")["config"]["Labels"]["found"], "upper");
+}

@@ -1,0 +1,38 @@
+//! RUN: what a command finds in its sandbox.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+
+use super::Language;
+use crate::common::needs_root;
+
+/// The agent's own socket belongs to whoever builds.
+#[test]
+fn the_socket_of_an_ssh_agent_has_the_owner_and_mode_asked_for() {
+    if !needs_root() {
+        return;
+    }
+    let language = Language::new();
+    language.shell();
+    let agent = language.env.path("agent");
+    let listener = UnixListener::bind(&agent).unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let mut asked = [0; 4];
+            connection.read_exact(&mut asked).unwrap();
+            connection.write_all(&asked.map(|byte| byte.to_ascii_uppercase())).unwrap();
+        }
+    });
+    let ssh = format!("--ssh=default={}", agent.display());
+    for (options, expected) in [("", "0 0 600"), (",uid=7,gid=8,mode=0640", "7 8 640")] {
+        let kubefile = format!(
+            "FROM localhost/shell\nRUN --mount=type=ssh{options} stat -c '%u %g %a' $SSH_AUTH_SOCK >/seen\n\
+             RUN --mount=type=ssh{options} printf ping | /bin/busybox nc local:$SSH_AUTH_SOCK >/said || \
+             echo no nc >/said\n"
+        );
+        assert_eq!(language.built(&kubefile, &[&ssh], "/seen"), expected);
+        let said = language.content("/said");
+        assert!(said == "PING" || said == "no nc", "{said}");
+    }
+}
