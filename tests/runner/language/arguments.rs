@@ -66,8 +66,8 @@ fn proxies_reach_run_under_both_names_and_the_host_has_the_name_asked_for() {
     let show = "FROM localhost/shell\nRUN hostname >/seen; grep -c node-a /etc/hosts >>/seen\n";
     let flags = ["--build-arg=BUILDKIT_SANDBOX_HOSTNAME=node-a"];
     assert_eq!(language.built(show, &flags, "/seen"), "node-a\n1");
-    let plain = language.built(show.replace("; grep.*", "").as_str(), &[], "/seen");
-    assert!(plain.starts_with("buildkitsandbox"), "{plain}");
+    let show = "FROM localhost/shell\nRUN hostname >/seen\n";
+    assert_eq!(language.built(show, &[], "/seen"), "buildkitsandbox");
 }
 
 #[test]

@@ -13,7 +13,6 @@ use crate::build::layer_step::LayerMaker;
 use crate::build::options::{Format, NamedContext, Options};
 use crate::build::plan::{From, SCRATCH};
 use crate::build::scope::Args;
-use crate::build::stage::DEFAULT_PATH;
 use crate::build::step_cache::{StatCache, StepCache};
 use crate::cache::inline;
 use imgctl_base::error::{Context as _, Error, Result};
@@ -25,6 +24,10 @@ use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{LayerPath, Toc};
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
+
+/// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// One layer of a stage's image.
 #[derive(Clone, Debug)]

@@ -18,10 +18,6 @@ use imgctl_store::layer::tree::Tree;
 /// Maximum size of an image's `/etc/passwd` or `/etc/group`, in bytes.
 const MAX_ACCOUNTS: u64 = 16 << 20;
 
-/// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
-pub(crate) const DEFAULT_PATH: &str =
-    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// A stage that is being built.
 pub(super) struct Stage<'a> {
     pub shared: &'a Shared<'a>,
