@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::members::{add_new_hosts, converge};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, go_back};
@@ -220,11 +221,11 @@ fn step(
     options: &RunOptions,
     session: &Session<'_>,
 ) -> Result<()> {
-    let verb = match part {
-        Part::Join => "add",
-        Part::Leave => "delete",
+    let operation = match part {
+        Part::Join => Operation::AddSpare,
+        Part::Leave => Operation::Delete,
     };
-    let work = Work::begin_asking_hosts(verb, cluster, options, session)?;
+    let work = Work::begin_asking_hosts(operation, cluster, options, session)?;
     let mut desired = work.existing()?.clone();
     let Some((old, is_master)) = member(&desired, &pair.old)? else {
         return Ok(());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::front_end::{Announcement, Outcome};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{abandon, check_blockers, closing};
@@ -100,7 +101,7 @@ pub(crate) fn go_back(
     let scope = request.scope.as_ref().unwrap_or(&Scope::Cluster);
     let looks_only = request.preview || request.options.dry_run;
     let options = RunOptions { dry_run: looks_only, ..request.options.clone() };
-    let work = Work::begin_asking_hosts("rollback", name, &options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Rollback, name, &options, session)?;
     let front = &session.front;
     let upgrades = UpgradeStore::of(work.state.files());
     let open = upgrades.open()?;
@@ -487,7 +488,7 @@ pub(crate) fn close_untouched(
     session: &Session<'_>,
 ) -> Result<bool> {
     let options = options.of_another_run();
-    let work = Work::begin_asking_hosts("rollback", cluster, &options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Rollback, cluster, &options, session)?;
     let upgrades = UpgradeStore::of(work.state.files());
     let Some(open) = upgrades.open()?.filter(Document::is_reconfiguration) else {
         return Ok(false);
