@@ -10,7 +10,7 @@ use crate::members::{add_new_hosts, converge};
 use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
-use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, go_back};
+use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, roll_back};
 use crate::upgrade::windows;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
@@ -80,7 +80,7 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
             choices: GivenChoices::of_failed(&open.choices),
             options: options.of_another_run(),
         };
-        if let Err(error) = go_back(&request, true, session) {
+        if let Err(error) = roll_back(&request, true, session) {
             let why = error.chain().join(": ");
             return failure.hint(format!("cannot roll back {host}: {why}"));
         }
