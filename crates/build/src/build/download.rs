@@ -154,7 +154,7 @@ pub(super) fn git(
     let (reference, subdirectory) = fragment.split_once(':').unwrap_or((fragment, ""));
     let reference = if reference.is_empty() { "HEAD" } else { reference };
     if reference.starts_with('-') || url.starts_with('-') {
-        return Err(Error::usage(format!("`{source}` is not a git repository")));
+        return Err(Error::usage(format!("`{source}` is not a git repository")).about(source));
     }
     let checkout = store.scratch_directory()?;
     let run = |arguments: &[&str]| {

@@ -27,7 +27,7 @@ const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 impl Stage<'_> {
     /// Executes one instruction; errors include its position.
     pub(super) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
-        self.steps += 1;
+        self.counts.total += 1;
         self.dispatch(instruction).map_err(|error| self.at(instruction, error))
     }
 
@@ -75,7 +75,9 @@ impl Stage<'_> {
             InstructionKind::StopSignal(raw) => {
                 let signal = self.scope.word(raw)?;
                 if signal.is_empty() {
-                    return Err(Error::usage(format!("STOPSIGNAL `{raw}` expands to nothing")));
+                    return Err(
+                        Error::usage(format!("STOPSIGNAL `{raw}` expands to nothing")).about(raw)
+                    );
                 }
                 self.image.config.config.stop_signal = signal;
             }
@@ -250,6 +252,7 @@ fn new_directory(path: LayerPath, (uid, gid): (u32, u32)) -> Item {
 fn ports(word: &str) -> Result<Vec<String>> {
     let wrong = || {
         Error::usage(format!("`{word}` is not a port"))
+            .about(word)
             .hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
     };
     let (range, protocol) = match word.split_once('/') {

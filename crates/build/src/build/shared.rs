@@ -136,7 +136,8 @@ impl Shared<'_> {
         match self.options.build_contexts.get(name) {
             Some(NamedContext::Image(image)) => self.stored_image(image, platform),
             Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
-            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))),
+            _ => Err(Error::usage(format!("build context `{name}` is a directory, not an image"))
+                .about(name)),
         }
     }
 
