@@ -30,6 +30,7 @@ use imgctl_cluster::upgrade::window::WindowState;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };
+use imgctl_ops::operation::Operation;
 use imgctl_ops::report;
 use imgctl_ops::session::{Session, SshAccess};
 use imgctl_ops::upgrade::check_blockers;
@@ -89,7 +90,9 @@ impl FrontEnd for Terminal<'_> {
 
     fn announce(&self, plan: &Announcement<'_>) -> Result<()> {
         match plan {
-            Announcement::Change(planned) => summary(planned, self.context),
+            Announcement::Change { operation, planned } => {
+                summary(*operation, planned, self.context)
+            }
             // JSON output consists of the events alone.
             Announcement::Upgrade(_) if self.context.ui.is_json() => Ok(()),
             Announcement::Upgrade(document) => upgrade_view::show(document, self.context),
@@ -244,11 +247,11 @@ fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
 }
 
 /// Shows what is about to happen, before a prompt.
-fn summary(planned: &Planned, context: &Context) -> Result<()> {
+fn summary(operation: Operation, planned: &Planned, context: &Context) -> Result<()> {
     context.ui.notes(&planned.plan.notes);
     let leaving: Vec<String> = planned.context.leaving.iter().map(Host::id).collect();
-    let what = match (planned.plan.verb.as_str(), leaving.is_empty()) {
-        ("reset", _) => format!(
+    let what = match (operation, leaving.is_empty()) {
+        (Operation::Reset, _) => format!(
             "cluster {} is torn down: everything that belongs to it is removed from {}",
             planned.plan.cluster,
             counted(planned.plan.hosts(), "host")
@@ -258,12 +261,12 @@ fn summary(planned: &Planned, context: &Context) -> Result<()> {
             leaving.join(", "),
             planned.plan.cluster
         ),
-        ("renumber", _) => format!(
+        (Operation::Renumber, _) => format!(
             "a host of cluster {} changes its address: {} hosts are told",
             planned.plan.cluster,
             planned.plan.hosts()
         ),
-        (verb, true) => format!("{verb} on cluster {}", planned.plan.cluster),
+        (operation, true) => format!("{} on cluster {}", operation.name(), planned.plan.cluster),
     };
     context.ui.say(&what);
     Ok(())

@@ -109,6 +109,7 @@ impl SshArgs {
             key_passphrase: from_file(&self.pk_passwd_file)?.or(shown(&self.pk_passwd)),
             sudo_password: from_file(&self.sudo_passwd_file)?,
             jump: self.jump.clone(),
+            is_recorded: false,
         })
     }
 

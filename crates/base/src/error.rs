@@ -72,6 +72,7 @@ struct Inner {
     message: String,
     hints: Vec<String>,
     places: Vec<Place>,
+    word: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -84,6 +85,7 @@ impl Error {
                 message: one_line(message),
                 hints: Vec::new(),
                 places: Vec::new(),
+                word: None,
                 source: None,
             }),
         }
@@ -161,17 +163,20 @@ impl Error {
         self
     }
 
+    /// Sets the word of the user's input that is wrong, which an excerpt of the input marks.
+    pub fn about(mut self, word: impl Into<String>) -> Self {
+        self.inner.word = Some(word.into());
+        self
+    }
+
+    /// Returns the word of the user's input that is wrong, if it is known.
+    pub fn word(&self) -> Option<&str> {
+        self.errors().find_map(|error| error.inner.word.as_deref())
+    }
+
     /// Wraps this error in an outer message and keeps its kind. Hints remain accessible.
     pub fn context(self, message: impl Into<String>) -> Self {
-        Self {
-            inner: Box::new(Inner {
-                kind: self.kind(),
-                message: one_line(message),
-                hints: Vec::new(),
-                places: Vec::new(),
-                source: Some(Box::new(self)),
-            }),
-        }
+        Self::new(self.kind(), message).caused_by(self)
     }
 
     /// Replaces the message; the kind, hints and source are kept.

@@ -30,6 +30,8 @@ pub struct ApiError {
     pub causes: Vec<(String, String)>,
     /// `details.retryAfterSeconds` or the header.
     pub retry_after: Option<u64>,
+    /// What helps where there is no way to the server.
+    pub hints: Vec<String>,
 }
 
 impl ApiError {
@@ -67,7 +69,19 @@ impl From<ApiError> for Error {
             404 => Kind::NotFound,
             _ => Kind::Failed,
         };
-        Self::new(kind, error.to_string())
+        let told = Self::new(kind, error.to_string());
+        error.hints.into_iter().fold(told, Self::hint)
+    }
+}
+
+/// There is no way to the server.
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        Self {
+            message: error.chain().join(": "),
+            hints: error.hints().into_iter().map(str::to_owned).collect(),
+            ..Self::default()
+        }
     }
 }
 

@@ -64,10 +64,7 @@ impl Server {
         if let Some(api) = &*api {
             return Ok(Arc::clone(api));
         }
-        let new = (self.connect)().map_err(|error| ApiError {
-            message: error.chain().join(": "),
-            ..ApiError::default()
-        })?;
+        let new = (self.connect)()?;
         *api = Some(Arc::clone(&new));
         Ok(new)
     }

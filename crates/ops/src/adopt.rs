@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::front_end::{Announcement, Outcome};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{Prepared, RunOptions, Work, declined};
 use imgctl_base::error::{Error, Result};
@@ -36,7 +37,7 @@ pub struct AdoptRequest {
 
 /// Reads the cluster and records it as one of this controller.
 pub fn adopt(request: &AdoptRequest, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("adopt", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Adopt, &request.cluster, &request.options, session)?;
     let named = named(request)?;
     let (reading, named) = read_cluster(&named, &work)?;
     let found = findings(&request.cluster, &reading);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::apps::installed_here::InstalledHere;
 use crate::front_end::Logins;
 use crate::install::Additions;
+use crate::operation::Operation;
 use crate::session::{Needed, Session};
 use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, hold, replacement};
@@ -88,7 +89,7 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
         .hint("leave only Config documents in the file"));
     }
     let reached = Reached::new(&request.access)?;
-    let work = Work::begin("run", &reached.name, &request.options, session)?;
+    let work = Work::begin(Operation::Run, &reached.name, &request.options, session)?;
     let names = session.loaded(&request.images)?;
     let images = session.images(&names, &reached.name, None, Needed::Layers)?;
     session.admit(&names)?;
@@ -126,7 +127,7 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
         items.push(Item { image: image.clone(), installed, known: known.remove(&application) });
     }
     let replaced = replacement(&request.additions.command, &names)?;
-    let operation = Operation::new(reached, images, settings, &work)?;
+    let operation = AppsOperation::new(reached, images, settings, &work)?;
     let plan =
         plan::install(&operation.target, &items, replaced.as_ref(), request.prune, request.force)?;
     if !request.options.dry_run {
@@ -142,7 +143,7 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
 /// Removes an application from a cluster.
 pub fn uninstall(request: &AppRemoval, session: &Session<'_>) -> Result<()> {
     let reached = Reached::new(&request.access)?;
-    let work = Work::begin("uninstall", &reached.name, &request.options, session)?;
+    let work = Work::begin(Operation::Uninstall, &reached.name, &request.options, session)?;
     let known = Records::new(Arc::clone(&reached.api)).all()?;
     let installed = find(&known, &request.image)?;
     let here = InstalledHere::read(work.state.files())?;
@@ -151,7 +152,7 @@ pub fn uninstall(request: &AppRemoval, session: &Session<'_>) -> Result<()> {
         Way::Command(image) => vec![(**image).clone()],
         Way::Objects(_) => Vec::new(),
     };
-    let operation = Operation::new(reached, images, Settings::default(), &work)?;
+    let operation = AppsOperation::new(reached, images, Settings::default(), &work)?;
     let prune = if request.purge { Prune::All } else { Prune::Objects };
     let plan = plan::uninstall(&operation.target, installed, &way, prune)?;
     operation.carry_out(plan, &work)?;
@@ -336,13 +337,13 @@ struct Settings {
 }
 
 /// An operation that is planned and then carried out.
-struct Operation {
+struct AppsOperation {
     target: Arc<Target>,
     narrowed: Narrowed,
     here: Arc<Here>,
 }
 
-impl Operation {
+impl AppsOperation {
     fn new(
         reached: Reached,
         images: Vec<ClusterImage>,
@@ -353,8 +354,8 @@ impl Operation {
         let session = work.session;
         let held = work.held();
         if let Some(held) = held {
-            let verb = work.verb();
-            let taken = hold(Arc::clone(&api), held, verb, false, Outage::Fail, session)?;
+            let api = Arc::clone(&api);
+            let taken = hold(api, held, work.operation, false, Outage::Fail, session)?;
             work.keep_lease(taken);
         }
         let directory = work.state.directory().to_owned();

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, json};
 
 use crate::front_end::{BackedUp, Logins, Outcome};
+use crate::operation::Operation;
 use crate::recipients::{read_key, recipients};
 use crate::session::Session;
 use crate::state_store::Unrecorded;
@@ -55,7 +56,7 @@ pub fn backup(request: &BackupRequest, session: &Session<'_>) -> Result<()> {
     }
     let named = encrypted_to(request)?;
     let to = request.to.as_deref().map(Place::parse).transpose()?;
-    let work = Work::begin("backup", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Backup, &request.cluster, &request.options, session)?;
     let stored = work.existing()?.clone();
     if !stored.exists() {
         return Err(Error::usage(format!("cluster {} was never completed", request.cluster))

@@ -1,5 +1,6 @@
 //! What an operation asks of the program that started it, and what it tells that program.
 
+use crate::operation::Operation;
 use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_cluster::adopt::reading::Adoption;
 use imgctl_cluster::inplace::journal::{Event, Journal};
@@ -99,7 +100,7 @@ pub enum Announcement<'a> {
     /// The adoption of a cluster.
     Adoption(&'a Adoption),
     /// A change that removes something from hosts.
-    Change(&'a Planned),
+    Change { operation: Operation, planned: &'a Planned },
     /// An upgrade or a rollback.
     Upgrade(&'a Document),
     /// A change of Pods in place.

@@ -1,6 +1,7 @@
 //! Selection of hosts, and work on many of them: done in parallel, reported in the order of the
 //! hosts.
 
+use crate::operation::LoginFrom;
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::{context::ClusterContext, context::Host, name};
@@ -88,33 +89,24 @@ fn is_at(host: &Host, address: &Address) -> bool {
     host.address == *address || (address.port == SSH_PORT && host.address.name == address.name)
 }
 
-/// Verbs whose login flags count instead of the recorded logins of all hosts, without being recorded. With
-/// others, they are for new hosts.
-const FLAGS_LOG_IN: [&str; 10] = [
-    "apply",
-    "delete",
-    "uninstall",
-    "reset",
-    "status",
-    "cert",
-    "renumber",
-    "backup",
-    "registry-passwd",
-    "registry-gc",
-];
-
-/// Has a verb log in to the hosts of a cluster as its flags say.
-pub(crate) fn log_in(context: &mut ClusterContext, verb: &str, flags: &Login) {
-    if !FLAGS_LOG_IN.contains(&verb) {
-        return;
-    }
+/// Decides how to log in to the hosts of a cluster. `is_member`: hosts whose login is recorded, and not
+/// that of new hosts.
+pub(crate) fn log_in(
+    context: &mut ClusterContext,
+    from: LoginFrom,
+    flags: &Login,
+    is_member: &dyn Fn(&Host) -> bool,
+) {
     for host in context.hosts.iter_mut().chain(&mut context.leaving) {
-        host.login = preferred(flags, &host.login);
+        match from {
+            LoginFrom::Flags => host.login = preferred(flags, &host.login),
+            LoginFrom::Record => host.login.is_recorded = is_member(host),
+        }
     }
 }
 
 /// Returns the values of `flags` where they are set, otherwise those of `stored`.
-fn preferred(flags: &Login, stored: &Login) -> Login {
+pub(crate) fn preferred(flags: &Login, stored: &Login) -> Login {
     let (own_keys, keys) = if flags.keys.is_empty() {
         (stored.key_data.clone(), stored.keys.clone())
     } else {
@@ -128,6 +120,7 @@ fn preferred(flags: &Login, stored: &Login) -> Login {
         key_passphrase: flags.key_passphrase.clone().or_else(|| stored.key_passphrase.clone()),
         sudo_password: flags.sudo_password.clone().or_else(|| stored.sudo_password.clone()),
         jump: flags.jump.clone().or_else(|| stored.jump.clone()),
+        is_recorded: false,
     }
 }
 
@@ -226,12 +219,10 @@ mod tests {
             ..Login::default()
         };
         let flags = Login { keys: vec!["/k".into()], ..Login::default() };
-        for (verb, given, is_flag) in [
-            ("apply", &flags, true),
-            ("reset", &flags, true),
-            ("add", &flags, false),
-            ("run", &flags, false),
-            ("apply", &Login::default(), false),
+        for (from, given, is_flag) in [
+            (LoginFrom::Flags, &flags, true),
+            (LoginFrom::Record, &flags, false),
+            (LoginFrom::Flags, &Login::default(), false),
         ] {
             let hosts = imgctl_cluster::pipeline::testing::hosts(1, 1);
             let mut context = imgctl_cluster::pipeline::testing::sample_context(
@@ -242,11 +233,16 @@ mod tests {
             context.leaving = context.hosts.split_off(1);
             context.hosts[0].login = stored.clone();
             context.leaving[0].login = stored.clone();
-            log_in(&mut context, verb, given);
+            let new = context.hosts[0].id();
+            log_in(&mut context, from, given, &|host| host.id() != new);
+            let recorded = context.hosts.iter().chain(&context.leaving);
+            let recorded: Vec<bool> = recorded.map(|host| host.login.is_recorded).collect();
+            // What errors may advise: flags change the login of a new host alone.
+            assert_eq!(recorded, [false, from == LoginFrom::Record], "{from:?}");
             for host in context.hosts.iter().chain(&context.leaving) {
-                assert_eq!(host.login.user.as_deref(), Some("ops"), "{verb}");
-                assert_eq!(host.login.keys.len(), usize::from(is_flag), "{verb}");
-                assert_eq!(host.login.key_data.is_empty(), is_flag, "{verb}");
+                assert_eq!(host.login.user.as_deref(), Some("ops"), "{from:?}");
+                assert_eq!(host.login.keys.len(), usize::from(is_flag), "{from:?}");
+                assert_eq!(host.login.key_data.is_empty(), is_flag, "{from:?}");
             }
         }
     }

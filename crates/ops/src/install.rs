@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::operation::Operation;
 use crate::upgrade::{SettingsChoices, reconfigure};
 use crate::work::{RunOptions, Work, replacement};
 use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
@@ -75,7 +76,7 @@ enum Next {
 
 fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     let name = &request.cluster;
-    let mut work = Work::begin_asking_hosts("run", name, &request.options, session)?;
+    let mut work = Work::begin_asking_hosts(Operation::Run, name, &request.options, session)?;
     work.prune = request.prune;
     work.encrypt_state(&request.encrypt_state)?;
     let images = session.loaded(&request.images)?;
@@ -212,7 +213,7 @@ pub fn apply(request: &Application, session: &Session<'_>) -> Result<()> {
 fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     let mut desired = request.clusterfile.clone();
     let name = &request.clusterfile.cluster.name;
-    let work = Work::begin_asking_hosts("apply", name, &request.options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Apply, name, &request.options, session)?;
     work.encrypt_state(&request.encrypt_state)?;
     // A file may be a copy of another cluster's.
     desired.cluster.uid = None;

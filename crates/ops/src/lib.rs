@@ -16,6 +16,7 @@ pub mod install;
 pub mod layer_source;
 pub mod maintain;
 pub mod members;
+pub mod operation;
 pub mod preview;
 mod recipients;
 pub mod registry;

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 
+use crate::operation::Operation;
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Kind, Result};
@@ -47,7 +48,7 @@ pub struct ClusterStatus {
 /// Queries the hosts of `cluster`.
 pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let looking = RunOptions::look();
-    let work = Work::begin("status", cluster, &looking, session);
+    let work = Work::begin(Operation::Status, cluster, &looking, session);
     let work = work.map_err(|error| without_identity(error, cluster, session))?;
     let desired = work.existing()?.clone();
     let phase = desired.cluster.status.phase;
@@ -143,7 +144,7 @@ pub struct Certificates {
 /// Reads the certificates on all hosts, and those that the controller keeps.
 pub fn certificates(cluster: &str, session: &Session<'_>) -> Result<Certificates> {
     let looking = RunOptions::look();
-    let work = Work::begin("cert", cluster, &looking, session)?;
+    let work = Work::begin(Operation::Cert, cluster, &looking, session)?;
     let prepared = work.recorded(work.existing()?.clone())?;
     let files = session.image_files()?;
     let runtime = choice::of(&prepared.context, &files, Validity::default())?;
@@ -193,7 +194,7 @@ pub fn renew_certificates(request: &Renewal, session: &Session<'_>) -> Result<()
     for wanted in &request.renew {
         Wanted::parse(wanted)?;
     }
-    let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Cert, &request.cluster, &request.options, session)?;
     rotation::refuse_while_open(work.state.files(), "cert --renew")?;
     let prepared = work.recorded(work.existing()?.clone())?;
     let distribution = prepared.context.rootfs().map(ClusterImage::distribution);
@@ -220,7 +221,7 @@ pub struct Timers {
 
 /// Installs the timers that renew certificates, or removes them. The Clusterfile says so from then on.
 pub fn timers(request: &Timers, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Cert, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
     desired.cluster.renew_certificates = Some(request.renew);
     let prepared = work.recorded(desired)?;
@@ -238,7 +239,7 @@ pub struct Uninstallation {
 }
 
 pub fn uninstall(request: &Uninstallation, session: &Session<'_>) -> Result<()> {
-    let mut work = Work::begin("uninstall", &request.cluster, &request.options, session)?;
+    let mut work = Work::begin(Operation::Uninstall, &request.cluster, &request.options, session)?;
     work.prune = if request.purge { Prune::All } else { Prune::Objects };
     let desired = work.existing()?.clone();
     if !desired.cluster.images.contains(&request.image) {
@@ -263,7 +264,7 @@ pub struct TearDown {
 }
 
 pub fn tear_down(request: &TearDown, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("reset", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Reset, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
     desired.cluster.hosts.extend(work.state.touched()?);
     let prepared = work.recorded(desired)?;

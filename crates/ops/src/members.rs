@@ -1,6 +1,7 @@
 //! Adding and removing hosts of a cluster.
 
 use crate::adopted;
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
@@ -22,7 +23,8 @@ pub struct Addition {
 }
 
 pub fn add(request: &Addition, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin_asking_hosts("add", &request.cluster, &request.options, session)?;
+    let work =
+        Work::begin_asking_hosts(Operation::Add, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
     if request.hosts.is_empty() {
         return Err(Error::usage("no hosts to add").hint("pass --masters or --nodes"));
@@ -60,7 +62,8 @@ pub struct Removal {
 }
 
 pub fn remove(request: &Removal, session: &Session<'_>) -> Result<()> {
-    let mut work = Work::begin_asking_hosts("delete", &request.cluster, &request.options, session)?;
+    let mut work =
+        Work::begin_asking_hosts(Operation::Delete, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
     let mut leaving = Vec::new();
     for list in &request.hosts {

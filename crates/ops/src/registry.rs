@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Context as _, Error, Result};
@@ -33,7 +34,7 @@ pub struct Password<'a> {
 
 /// Changes the password of the cluster's registry, or finishes a change.
 pub fn change_password(request: &Password<'_>, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("registry-passwd", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::RegistryPasswd, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
     let former = access(work.recorded(desired.clone())?.context.registry, &request.cluster)?;
     let change = match PasswordChange::open(work.state.files())? {
@@ -79,7 +80,7 @@ pub struct Collection {
 
 /// Removes what neither the cluster, its earlier releases nor a container needs from its registry.
 pub fn collect(request: &Collection, session: &Session<'_>) -> Result<()> {
-    let work = Work::begin("registry-gc", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::RegistryGc, &request.cluster, &request.options, session)?;
     let current = work.existing()?.clone();
     let mut releases = vec![current.clone()];
     releases.extend(earlier(&work, request.keep_releases)?);

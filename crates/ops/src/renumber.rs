@@ -1,6 +1,7 @@
 //! Other addresses for hosts of a running cluster, one host at a time.
 
 use crate::front_end::Outcome;
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
@@ -24,7 +25,7 @@ pub struct Renumber {
 /// resumes a run that stopped.
 pub fn renumber(request: &Renumber, session: &Session<'_>) -> Result<()> {
     let mut work =
-        Work::begin_asking_hosts("renumber", &request.cluster, &request.options, session)?;
+        Work::begin_asking_hosts(Operation::Renumber, &request.cluster, &request.options, session)?;
     let current = work.existing()?.clone();
     // All of them are checked before the first host is touched.
     let changes = planned(&request.changes, &current, &work)?;

@@ -8,16 +8,18 @@ use jiff::Timestamp;
 
 use crate::adopted;
 use crate::backup::{access, identities};
+use crate::hosts::preferred;
+use crate::operation::Operation;
 use crate::session::{Needed, Session};
 use crate::work::{RunOptions, Work};
-use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Digest;
 use imgctl_cluster::backup::content::{self, CLUSTERFILE, CONTROLLER};
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Status};
-use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::cluster::state_files::StateFiles;
+use imgctl_cluster::cluster::{context::Host, desired::HostFlags};
 use imgctl_cluster::pipeline::restore::Restore;
 use imgctl_cluster::pipeline::{change, look, nodes::Wait};
 use imgctl_transfer::backup::place::{self, Access};
@@ -63,7 +65,7 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
     let found = Found::read(&*source)?;
     let opened = found.open(&*source, &keys)?;
     let cluster = found.config.cluster.clone();
-    let mut work = Work::begin("restore", &cluster, &request.options, session)?;
+    let mut work = Work::begin(Operation::Restore, &cluster, &request.options, session)?;
     work.encrypt_state(&request.encrypt_state)?;
     let state = work.state.files().clone();
     let staging = Staging::of(&state, &found.root.digest);
@@ -186,7 +188,18 @@ fn refuse_if_alive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
             .hint(format!("run `imgctl reset --cluster {name}` first")));
     }
     let hosts = session.with_surroundings(|around| current.cluster.hosts(around))?;
-    let looks = look::look(&hosts, &session.hosts()?, work.options.execution.parallel.max(1));
+    let (pool, parallel) = (session.hosts()?, work.options.execution.parallel.max(1));
+    let mut looks = look::look(&hosts, &pool, parallel);
+    // The flags are for the new hosts first: they may not fit a host of the lost cluster.
+    let is_denied = |host: &Host| {
+        let look = looks.get(&host.id());
+        look.is_some_and(|look| look.as_ref().is_err_and(|error| error.kind() == Kind::Denied))
+    };
+    let mut denied: Vec<Host> = hosts.into_iter().filter(is_denied).collect();
+    for host in &mut denied {
+        host.login = preferred(&session.ssh.login, &host.login);
+    }
+    looks.extend(look::look(&denied, &pool, parallel));
     let alive: Vec<&str> = looks
         .iter()
         .filter(|(_, look)| {

@@ -1,5 +1,6 @@
 //! Other authorities for a running cluster.
 
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::Result;
@@ -28,7 +29,7 @@ pub fn rotate(request: &Rotation, session: &Session<'_>) -> Result<()> {
         keep_former: request.keep_former,
         keep_pods: request.keep_pods,
     };
-    let work = Work::begin("cert", &request.cluster, &request.options, session)?;
+    let work = Work::begin(Operation::Cert, &request.cluster, &request.options, session)?;
     let prepared = work.recorded(work.existing()?.clone())?;
     work.carry_out(&prepared, false, |execution, context| {
         rotation::plan(execution, context, &asked)

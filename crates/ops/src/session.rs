@@ -55,7 +55,7 @@ pub struct Controller {
 
 #[derive(Clone, Debug)]
 pub struct SshAccess {
-    /// Login for new hosts, and instead of stored logins.
+    /// Login for new hosts; most operations also use it instead of recorded logins.
     pub login: login::Login,
     /// Port of hosts without a port of their own; `None`: 22.
     pub port: Option<u16>,

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use crate::adopted;
 use crate::front_end::{Announcement, Consent, Outcome};
 use crate::hosts::log_in;
+use crate::operation::{Open, Operation};
 pub use crate::run_options::RunOptions;
 use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
@@ -42,26 +43,11 @@ use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 
-/// Verbs that are rejected while an upgrade is in progress.
-const CHANGES_HALF: [&str; 11] = [
-    "run",
-    "apply",
-    "add",
-    "delete",
-    "uninstall",
-    "cert",
-    "renumber",
-    "backup",
-    "restore",
-    "registry-passwd",
-    "registry-gc",
-];
-
 /// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
     pub(crate) session: &'a Session<'a>,
     pub(crate) options: &'a RunOptions,
-    verb: String,
+    pub(crate) operation: Operation,
     pub(crate) state: State,
     /// The stored cluster; `None` if there is no such cluster.
     pub(crate) current: Option<Clusterfile>,
@@ -101,23 +87,24 @@ impl Prepared {
 }
 
 impl<'a> Work<'a> {
-    /// Locks the cluster for `verb`; a dry run takes no lock.
+    /// Locks the cluster for the operation; a dry run takes no lock.
     pub(crate) fn begin(
-        verb: &str,
+        operation: Operation,
         cluster: &str,
         options: &'a RunOptions,
         session: &'a Session<'a>,
     ) -> Result<Self> {
         let state = session.state(cluster)?;
+        let verb = operation.name();
         let lock = || state.lock(verb, Timestamp::now().as_second());
         let held = (!options.dry_run).then(lock).transpose()?;
-        if !options.dry_run && CHANGES_HALF.contains(&verb) {
+        if !options.dry_run && !operation.may_run_beside(Open::Upgrade) {
             refuse_while_open(state.files(), verb)?;
         }
-        if !options.dry_run && !matches!(verb, "cert" | "reset") {
+        if !options.dry_run && !operation.may_run_beside(Open::AuthorityRotation) {
             rotation::refuse_while_open(state.files(), verb)?;
         }
-        if !options.dry_run && !matches!(verb, "registry-passwd" | "reset") {
+        if !options.dry_run && !operation.may_run_beside(Open::RegistryPassword) {
             registry_password::refuse_while_open(state.files(), verb)?;
         }
         let current = match state.load()? {
@@ -130,7 +117,7 @@ impl<'a> Work<'a> {
         Ok(Self {
             session,
             options,
-            verb: verb.to_owned(),
+            operation,
             state,
             current,
             also: Vec::new(),
@@ -143,12 +130,12 @@ impl<'a> Work<'a> {
 
     /// Like [`Self::begin`]; hosts are asked for what this machine does not know about the cluster.
     pub(crate) fn begin_asking_hosts(
-        verb: &str,
+        operation: Operation,
         cluster: &str,
         options: &'a RunOptions,
         session: &'a Session<'a>,
     ) -> Result<Self> {
-        Ok(Self { asks_hosts: true, ..Self::begin(verb, cluster, options, session)? })
+        Ok(Self { asks_hosts: true, ..Self::begin(operation, cluster, options, session)? })
     }
 
     /// Returns the stored cluster, which must exist.
@@ -184,7 +171,7 @@ impl<'a> Work<'a> {
         let rootfs = prepared.context.rootfs().filter(|_| first_image).map(|image| &image.name);
         let installs = found.install.iter().filter(|name| Some(*name) != rootfs);
         Ok(Change {
-            verb: self.verb.clone(),
+            verb: self.operation.name().to_owned(),
             create: found.create,
             add: found.add.clone(),
             install: installs.cloned().collect(),
@@ -267,7 +254,9 @@ impl<'a> Work<'a> {
             self.session.with_surroundings(|around| diff(current.as_ref(), &desired, around))?;
         let mut context = self.session.cluster_context(&desired, images)?;
         context.leaving.clone_from(&change.remove);
-        log_in(&mut context, &self.verb, &self.session.ssh.login);
+        let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
+        let is_member = |host: &Host| exists && !change.add.contains(host);
+        log_in(&mut context, self.operation.login(), &self.session.ssh.login, &is_member);
         context.unfinished = self.state.touched_rootfs()?.map(|mount| mount.image());
         let registry_is_new = self.fill_registry(&mut context)?;
         Ok(Prepared { context, change, desired, registry_is_new })
@@ -306,7 +295,7 @@ impl<'a> Work<'a> {
         let mut decided = decide(&user)?;
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
         if let Some(current) = self.current.as_ref().filter(|_| exists)
-            && self.verb != "registry-passwd"
+            && self.operation != Operation::RegistryPasswd
         {
             registry_password::refuse_other(current, &user, self.state.files())?;
         }
@@ -367,10 +356,9 @@ impl<'a> Work<'a> {
             return Ok(Outcome::Steps { steps: steps(planned)?, upgrade: None, refusal });
         }
         if planned.plan.destroys && !planned.plan.phases.is_empty() {
-            front.announce(&Announcement::Change(planned))?;
-            // As in scripts for sealos, --force answers where nobody can be asked.
+            front.announce(&Announcement::Change { operation: self.operation, planned })?;
             let is_forced = force
-                && matches!(self.verb.as_str(), "reset" | "delete")
+                && self.operation.is_confirmed_by_force()
                 && front.consent() == Consent::Nobody;
             if !is_forced && !front.confirm("Continue?")? {
                 return Err(declined());
@@ -457,19 +445,13 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let exists = self.current.as_ref().is_some_and(Clusterfile::exists);
-        let outage = match self.verb.as_str() {
-            "adopt" => Outage::Fail,
-            _ if !exists => Outage::Expect,
-            "add" => Outage::Fail,
-            "run" | "apply" | "delete" if !execution.force => Outage::Fail,
-            _ => Outage::Warn,
-        };
-        // `run --force` repeats commands of images, `add --force` takes hosts of other clusters.
-        let takes_over = execution.force && !matches!(self.verb.as_str(), "run" | "add");
+        let (operation, may_take_over) = (self.operation, self.operation.takes_over_by_force());
+        let outage = operation.outage(exists, execution.force);
+        let takes_over = execution.force && may_take_over;
         let api = Arc::new(nodes::any_api(context, &execution.pool));
-        let taken = hold(api, held, &self.verb, takes_over, outage, self.session);
+        let taken = hold(api, held, operation, takes_over, outage, self.session);
         let taken = taken.map_err(|error| match error.kind() {
-            Kind::Busy if matches!(self.verb.as_str(), "apply" | "delete" | "reset") => {
+            Kind::Busy if may_take_over => {
                 error.hint("pass --force to take the cluster over: the other command stops then")
             }
             _ => error,
@@ -482,10 +464,6 @@ impl<'a> Work<'a> {
     /// Returns the lock of this controller; `None` for a dry run.
     pub(crate) fn held(&self) -> Option<&Held> {
         self.held.as_ref()
-    }
-
-    pub(crate) fn verb(&self) -> &str {
-        &self.verb
     }
 
     /// Keeps the cluster's Lease for the lifetime of this value.
@@ -567,7 +545,7 @@ pub(crate) fn declined() -> Error {
 pub(crate) fn hold(
     api: Arc<dyn Api>,
     held: &Held,
-    verb: &str,
+    operation: Operation,
     takes_over: bool,
     outage: Outage,
     session: &Session<'_>,
@@ -580,7 +558,7 @@ pub(crate) fn hold(
         identity: held.identity()?,
         host: own_name(),
         user: session.controller.user.clone().unwrap_or_else(uid),
-        verb: verb.to_owned(),
+        verb: operation.name().to_owned(),
     };
     let note = |what: &str| session.front.note(what);
     lease::hold(api, &holder, takes_over, outage, lease::Times::default(), &note)

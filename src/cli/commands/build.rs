@@ -101,8 +101,8 @@ fn show(
             "stored": built.is_stored(),
             "manifests": built.manifests,
             "file": built.file,
-            "steps": built.steps,
-            "cachedSteps": built.cached_steps,
+            "steps": built.steps.total,
+            "cachedSteps": built.steps.cached,
             "pushed": published.iter().map(pushed).collect::<Vec<_>>(),
             "compared": compared,
         }));

@@ -1,5 +1,7 @@
 //! `exec` and `scp` over a real sshd.
 
+mod logins;
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -22,6 +22,7 @@ impl Chmod {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("`{text}` is not a mode"))
+                .about(text)
                 .hint("--chmod takes an octal mode (0755) or a symbolic one (u=rwX,go=rX)")
         };
         if text.bytes().all(|b| b.is_ascii_digit()) {

@@ -135,6 +135,7 @@ impl<'a> Gathered<'a> {
         if let (true, true, Some(word)) = (sources.is_empty(), self.items.is_empty(), words.first())
         {
             return Err(Error::not_found(format!("`{word}` matches nothing in {}", tree.name()))
+                .about(word)
                 .hint(
                     "a pattern that matches nothing is allowed only next to another source that \
                  exists; patterns are matched after the ignore rules are applied",

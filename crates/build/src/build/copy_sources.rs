@@ -55,8 +55,9 @@ pub(super) fn find_sources(
             if tree.node(&real)? != Some(Node::Directory) && !real.is_root() {
                 continue;
             }
-            let pattern = SegmentPattern::compile(segment)
-                .map_err(|_| Error::usage(format!("`{word}` is not a valid pattern")))?;
+            let pattern = SegmentPattern::compile(segment).map_err(|_| {
+                Error::usage(format!("`{word}` is not a valid pattern")).about(word)
+            })?;
             let names = tree.names(&real)?.into_iter().filter(|name| pattern.matches(name));
             next.extend(names.map(|name| directory.join(&name)));
         }
@@ -89,7 +90,7 @@ fn directories_below(tree: &dyn SourceTree, directory: LayerPath) -> Result<Vec<
 
 /// Returns the error for a source that is not there, with the likely reason.
 pub(super) fn not_there(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> Error {
-    let error = Error::not_found(format!("`{word}` is not in {}", tree.name()));
+    let error = Error::not_found(format!("`{word}` is not in {}", tree.name())).about(word);
     if tree.is_ignored(path) {
         return error.hint(format!(
             "it exists, but an ignore rule excludes it; add `!{word}` to the ignore file"

@@ -1,7 +1,7 @@
 //! Executes a plan: runs every needed stage on its own thread; each waits for the stages it needs.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::build::context;
 use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
-use crate::build::options::{Built, Options};
+use crate::build::options::{Attested, Built, Options, StepCounts};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, From, StagePlan};
 use crate::build::run_step::HOSTNAME;
@@ -22,7 +22,7 @@ use crate::cache::export::Collected;
 use crate::cache::records::Used;
 use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::{Digest, Platform, Reference, Verdict};
+use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
@@ -46,10 +46,8 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     reporter.note(&format!("building from {}", source.name));
     let mut context = file::context_tree(options, directory.as_ref(), &source)?;
-    let checked = match options.lint {
-        true => Some(lint::checked(store, options, context.as_ref(), &source, &kubefile)?),
-        false => None,
-    };
+    let check = || lint::checked(store, options, context.as_ref(), &source, &kubefile);
+    let checked = options.lint.then(check).transpose()?;
     let lease = store.lease()?;
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
@@ -68,9 +66,9 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         }
     }
     let emptied = Mutex::default();
-    let mut counts = (0, 0);
+    let mut counts = StepCounts::default();
     let images = until_there(&cache, embedding.as_ref(), reporter, &mut || {
-        counts = (0, 0);
+        counts = StepCounts::default();
         let mut images = Vec::new();
         for platform in platforms {
             let results = Results::default();
@@ -87,11 +85,12 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 results: &results,
                 emptied: &emptied,
             };
-            let built = build_platform(&shared, platform, &mut counts);
-            let mut image = match platforms {
+            let built = build_platform(&shared, platform);
+            let (mut image, own) = match platforms {
                 [_] => built?,
                 _ => built.context(|| format!("cannot build for {platform}"))?,
             };
+            counts += own;
             if let Some(embedding) = &embedding {
                 image = embedding.add_to(&shared, image)?;
             }
@@ -100,25 +99,34 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         Ok(images)
     })?;
     save_stat_cache(files, reporter);
-    let result = layers_of(&images);
+    let layers = layers_of(&images);
     let (mut written, mut used) = (Vec::new(), Used::new());
     for (mut image, now_used) in images {
         if options.cache.inline {
-            let layers: Vec<_> =
-                image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
-            inline::write(&mut image.config, &now_used, &layers, &|key, basis, layers| {
+            let own: Vec<_> = image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
+            inline::write(&mut image.config, &now_used, &own, &|key, basis, layers| {
                 cache.recorded(store, key, basis, layers)
             })?;
         }
         used.extend(now_used);
         written.push(output::write_image(store, options, &image)?);
     }
-    let origins = cache.remotes().origins(&result);
-    let mut built = finish(store, options, &source, written, origins, counts, reporter)?;
-    built.cache = Collected { used, result };
-    built.imported = Arc::clone(cache.imported());
-    built.checked = checked;
-    Ok(built)
+    let origins = cache.remotes().origins(&layers);
+    let named = name_images(store, options, &source, &written, origins.is_empty(), reporter)?;
+    Ok(Built {
+        descriptor: named.descriptor,
+        image_id: named.image_id,
+        manifests: written.into_iter().map(|image| image.descriptor).collect(),
+        names: named.names,
+        origins,
+        attested: named.attested,
+        file: source.name.clone(),
+        invocation: attest::invocation(options, &source),
+        steps: counts,
+        cache: Collected { used, result: layers },
+        imported: Arc::clone(cache.imported()),
+        checked,
+    })
 }
 
 /// Builds, and builds again without what a cache has lost, until every layer is in the store or in a
@@ -176,46 +184,40 @@ fn with_source_date_epoch(
     Ok(options)
 }
 
-fn finish(
+/// What a build is called.
+struct Named {
+    descriptor: Descriptor,
+    image_id: Digest,
+    names: Vec<Reference>,
+    attested: Vec<Attested>,
+}
+
+/// Describes the images of all platforms, and names the result. `is_here`: the store has all of it, and
+/// names it.
+fn name_images(
     store: &Store,
     options: &Options,
     source: &Source,
-    written: Vec<Written>,
-    origins: BTreeMap<Digest, String>,
-    (cached_steps, steps): (usize, usize),
+    written: &[Written],
+    is_here: bool,
     reporter: &dyn Reporter,
-) -> Result<Built> {
+) -> Result<Named> {
     let Some(first) = written.first() else {
         return Err(Error::usage("there is no platform to build for"));
     };
     let image_id = first.config.clone();
     let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
-    let attested = attest::documents(store, options, source, &names, &written, reporter)?;
+    let attested = attest::documents(store, options, source, &names, written, reporter)?;
     let entries = attest::entries(store, options, &names, &attested)?;
-    let descriptor = match written.as_slice() {
+    let descriptor = match written {
         [single] if entries.is_empty() => single.descriptor.clone(),
         several => output::write_index(store, options, several, entries)?,
     };
-    // The store names only images that it has.
-    if origins.is_empty() {
+    if is_here {
         let verdict = Verdict::made_from(&options.base_images.verdicts());
         store.tag(&names, &descriptor, &verdict)?;
     }
-    Ok(Built {
-        descriptor,
-        image_id,
-        manifests: written.into_iter().map(|image| image.descriptor).collect(),
-        names,
-        origins,
-        attested,
-        file: source.name.clone(),
-        invocation: attest::invocation(options, source),
-        cached_steps,
-        steps,
-        cache: Collected::default(),
-        imported: Arc::default(),
-        checked: None,
-    })
+    Ok(Named { descriptor, image_id, names, attested })
 }
 
 /// Returns the platforms to build for.
@@ -260,11 +262,7 @@ fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
     }
 }
 
-fn build_platform(
-    shared: &Shared<'_>,
-    platform: &Platform,
-    counts: &mut (usize, usize),
-) -> Result<StageImage> {
+fn build_platform(shared: &Shared<'_>, platform: &Platform) -> Result<(StageImage, StepCounts)> {
     let kubefile = shared.kubefile;
     let globals = global_scope(shared.source, kubefile, shared.options, platform)?;
     let plan = plan::plan(
@@ -277,54 +275,45 @@ fn build_platform(
     )?;
     warn_unused_args(shared, &plan);
     let target = plan.target().ok_or_else(|| Error::usage("the Kubefile has no stage"))?.index;
-    let numbers = Mutex::new((0, 0));
-    let outcomes: Vec<Result<()>> = std::thread::scope(|threads| {
+    let outcomes: Vec<Result<StepCounts>> = std::thread::scope(|threads| {
         let Some((last, others)) = plan.stages.split_last() else {
             return Vec::new();
         };
-        let (plan, numbers) = (&plan, &numbers);
+        let plan = &plan;
         let handles: Vec<_> = others
             .iter()
-            .map(|stage| threads.spawn(move || run_stage(shared, plan, stage, numbers)))
+            .map(|stage| threads.spawn(move || run_stage(shared, plan, stage)))
             .collect();
-        let mut outcomes = vec![run_stage(shared, plan, last, numbers)];
+        let mut outcomes = vec![run_stage(shared, plan, last)];
         for handle in handles {
             let died = |_| Err(Error::failed("the thread of a stage has panicked"));
             outcomes.push(handle.join().unwrap_or_else(died));
         }
         outcomes
     });
-    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
-    if let Ok((cached, steps)) = numbers.into_inner() {
-        counts.0 += cached;
-        counts.1 += steps;
+    let mut counts = StepCounts::default();
+    for outcome in outcomes {
+        counts += outcome?;
     }
     let image = shared.results.get(target)?;
     if shared.options.squash {
-        return output::squash(shared, &image);
+        return Ok((output::squash(shared, &image)?, counts));
     }
-    Ok(image.as_ref().clone())
+    Ok((image.as_ref().clone(), counts))
 }
 
-fn run_stage(
-    shared: &Shared<'_>,
-    plan: &BuildPlan,
-    stage: &StagePlan,
-    numbers: &Mutex<(usize, usize)>,
-) -> Result<()> {
+fn run_stage(shared: &Shared<'_>, plan: &BuildPlan, stage: &StagePlan) -> Result<StepCounts> {
     if !shared.results.wait(&stage.needs)? {
         // The failed stage reports the reason.
-        return shared.results.put(stage.index, None);
+        shared.results.put(stage.index, None)?;
+        return Ok(StepCounts::default());
     }
     let reporter = shared.reporter.sequence();
     let shared = &Shared { reporter: reporter.as_deref().unwrap_or(shared.reporter), ..*shared };
-    match stage_image(shared, plan, stage, numbers) {
-        Ok((image, cached, steps)) => {
-            if let Ok(mut numbers) = numbers.lock() {
-                numbers.0 += cached;
-                numbers.1 += steps;
-            }
-            shared.results.put(stage.index, Some(Arc::new(image)))
+    match stage_image(shared, plan, stage) {
+        Ok((image, counts)) => {
+            shared.results.put(stage.index, Some(Arc::new(image)))?;
+            Ok(counts)
         }
         Err(error) => {
             shared.results.put(stage.index, None)?;
@@ -337,8 +326,7 @@ fn stage_image(
     shared: &Shared<'_>,
     plan: &BuildPlan,
     planned: &StagePlan,
-    numbers: &Mutex<(usize, usize)>,
-) -> Result<(StageImage, usize, usize)> {
+) -> Result<(StageImage, StepCounts)> {
     let Some(written) = shared.kubefile.stages.get(planned.index) else {
         return Err(Error::failed("a planned stage is not in the Kubefile"));
     };
@@ -351,8 +339,9 @@ fn stage_image(
     let (mut stage, triggers) = Stage::start(shared, planned, &plan.globals)
         .map_err(|error| scope::placed(shared.source, written.from.span, "FROM", error))?;
     if planned.is_replaced {
-        return Ok((stage.finish(), 0, 0));
+        return Ok((stage.finish(), StepCounts::default()));
     }
+    let mut counts = StepCounts::default();
     for trigger in triggers {
         let escape = shared.kubefile.directives.escape;
         let instruction = kubefile::parse_instruction(&trigger, escape).map_err(|found| {
@@ -362,7 +351,7 @@ fn stage_image(
                 trigger.as_bytes(),
             )
         })?;
-        finish_sources(shared, plan, planned, &instruction, numbers)?;
+        counts += finish_sources(shared, plan, planned, &instruction)?;
         shared.reporter.step(&format!("[{} ONBUILD] {trigger}", planned.name));
         stage.execute(&instruction)?;
     }
@@ -370,20 +359,20 @@ fn stage_image(
         label(index + 1, &instruction.text);
         stage.execute(instruction)?;
     }
-    let (cached, steps) = (stage.cached_steps, stage.steps);
-    Ok((stage.finish(), cached, steps))
+    counts += stage.counts;
+    Ok((stage.finish(), counts))
 }
 
 /// Waits for the stages that an instruction takes files from, and builds those that are not in the
-/// plan: the triggers of a base image are known only when it is here.
+/// plan: the triggers of a base image are known only when it is here. Returns their steps.
 fn finish_sources(
     shared: &Shared<'_>,
     plan: &BuildPlan,
     user: &StagePlan,
     instruction: &Instruction,
-    numbers: &Mutex<(usize, usize)>,
-) -> Result<()> {
+) -> Result<StepCounts> {
     let contexts = &shared.options.build_contexts;
+    let mut counts = StepCounts::default();
     for name in plan::sources_of_one(instruction) {
         let source = plan::from_name(shared.kubefile, contexts, name, user.index)
             .map_err(|error| scope::at(shared.source, instruction, error))?;
@@ -399,12 +388,12 @@ fn finish_sources(
         let is_planned = |stage: &StagePlan| plan.stages.iter().any(|one| one.index == stage.index);
         for stage in stages.iter().filter(|stage| !is_planned(stage)) {
             if !shared.results.has(stage.index)? {
-                run_stage(shared, plan, stage, numbers)?;
+                counts += run_stage(shared, plan, stage)?;
             }
         }
         shared.results.wait(&BTreeSet::from([index]))?;
     }
-    Ok(())
+    Ok(counts)
 }
 
 fn global_scope(
@@ -431,7 +420,7 @@ fn global_scope(
 
 /// Warns about build arguments that no ARG declares, which are probably misspelled.
 fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan) {
-    let declared: BTreeMap<&str, ()> = plan
+    let declared: BTreeSet<&str> = plan
         .stages
         .iter()
         .filter_map(|stage| shared.kubefile.stages.get(stage.index))
@@ -440,10 +429,10 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan) {
             InstructionKind::Arg(arguments) => Some(arguments),
             _ => None,
         })
-        .flat_map(|arguments| arguments.iter().map(|(name, _)| (name.as_str(), ())))
+        .flat_map(|arguments| arguments.iter().map(|(name, _)| name.as_str()))
         .collect();
     for name in shared.options.build_args.keys() {
-        let is_known = declared.contains_key(name.as_str())
+        let is_known = declared.contains(name.as_str())
             || plan.globals.declared().contains(name)
             || plan.globals.values().contains_key(name)
             || PROXY_ARGS.contains(&name.as_str())

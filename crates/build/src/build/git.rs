@@ -74,15 +74,17 @@ impl Repository {
         }
         let options = [Some(parsed.url.as_str()), parsed.reference.as_deref()];
         if options.into_iter().flatten().any(|word| word.starts_with('-')) {
-            return Err(Error::usage(format!("`{source}` is not a git repository")));
+            return Err(Error::usage(format!("`{source}` is not a git repository")).about(source));
         }
         Ok(Some(parsed))
     }
 
     /// Applies one parameter of the address.
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let wrong =
-            |why: String| Error::usage(format!("`{}` is not a git repository: {why}", self.source));
+        let wrong = |why: String| {
+            Error::usage(format!("`{}` is not a git repository: {why}", self.source))
+                .about(&self.source)
+        };
         let reference = match name {
             "ref" => Some(value.to_owned()),
             "branch" => Some(format!("refs/heads/{value}")),
@@ -236,7 +238,7 @@ impl Repository {
 /// Checks a commit's ID or the beginning of one.
 fn commit_id(text: &str) -> Result<String> {
     if text.len() < 7 || text.len() > 64 || !is_hex(text) {
-        return Err(Error::usage(format!("`{text}` is not a commit")).hint(
+        return Err(Error::usage(format!("`{text}` is not a commit")).about(text).hint(
             "of a git repository, --checksum and commit= take a commit's ID or its first 7 digits or more",
         ));
     }

@@ -27,7 +27,7 @@ const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
 impl Stage<'_> {
     /// Executes one instruction; errors include its position.
     pub(super) fn execute(&mut self, instruction: &Instruction) -> Result<()> {
-        self.steps += 1;
+        self.counts.total += 1;
         self.dispatch(instruction).map_err(|error| self.at(instruction, error))
     }
 
@@ -76,6 +76,7 @@ impl Stage<'_> {
                 let signal = self.scope.word(raw)?;
                 if !is_signal(&signal) {
                     return Err(Error::usage(format!("STOPSIGNAL `{signal}` is no signal"))
+                        .about(raw)
                         .hint("write its name (SIGTERM, TERM, RTMIN+3) or its number from 1"));
                 }
                 self.image.config.config.stop_signal = signal;
@@ -274,6 +275,7 @@ const SIGNALS: [&str; 35] = [
 fn ports(word: &str) -> Result<Vec<String>> {
     let wrong = || {
         Error::usage(format!("`{word}` is not a port"))
+            .about(word)
             .hint("EXPOSE takes PORT[-PORT][/tcp|udp|sctp]")
     };
     let (range, protocol) = match word.split_once('/') {

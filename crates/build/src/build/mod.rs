@@ -40,4 +40,4 @@ pub use base_image::BaseImages;
 pub use checked::Checked;
 pub use engine::build;
 pub use lint::check;
-pub use options::{Built, Format, Options};
+pub use options::{Built, Format, Options, StepCounts};

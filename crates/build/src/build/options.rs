@@ -262,6 +262,21 @@ impl Built {
     }
 }
 
+/// Numbers of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    /// Steps taken from the cache.
+    pub cached: usize,
+    pub total: usize,
+}
+
+impl std::ops::AddAssign for StepCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.cached += other.cached;
+        self.total += other.total;
+    }
+}
+
 /// Result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
@@ -280,9 +295,7 @@ pub struct Built {
     pub file: String,
     /// The parameters of the build, for its provenance.
     pub invocation: Invocation,
-    /// Number of steps taken from the cache, and of all steps.
-    pub cached_steps: usize,
-    pub steps: usize,
+    pub steps: StepCounts,
     /// What `export_cache` writes.
     pub(crate) cache: Collected,
     pub(crate) imported: Arc<Imported>,

@@ -259,6 +259,7 @@ pub(crate) fn from_name(
         return Err(Error::usage(format!(
             "stage {index} takes files from `{name}`, which is {what}"
         ))
+        .about(name)
         .hint("a stage can only use stages above it; move that stage up"));
     }
     if name == SCRATCH {

@@ -154,9 +154,11 @@ impl Mounts {
         };
         let Some(source) = stage.shared.options.secrets.get(id) else {
             if *required {
-                return Err(Error::not_found(format!("secret `{id}` was not given")).hint(
-                    format!("pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"),
-                ));
+                return Err(Error::not_found(format!("secret `{id}` was not given"))
+                    .about(id)
+                    .hint(format!(
+                        "pass it with --secret id={id},src=FILE or --secret id={id},env=NAME"
+                    )));
             }
             return Ok(());
         };
@@ -164,6 +166,7 @@ impl Mounts {
         if let Some(name) = env {
             let value = String::from_utf8(content.clone()).map_err(|_| {
                 Error::usage(format!("secret `{id}` is not text, so it cannot be a variable"))
+                    .about(id)
             })?;
             self.env.push((name.clone(), value));
         }
@@ -183,6 +186,7 @@ impl Mounts {
         let Some(socket) = stage.shared.options.ssh.get(id) else {
             if *required {
                 return Err(Error::not_found(format!("SSH agent `{id}` was not given"))
+                    .about(id)
                     .hint(format!("pass it with --ssh {id}=SOCKET")));
             }
             return Ok(());
@@ -448,6 +452,7 @@ fn inside(cache: &Path, source: &str, id: &str) -> Result<(PathBuf, (u64, u64))>
             return error;
         }
         Error::not_found(format!("cache `{id}` has no directory `{source}`"))
+            .about(id)
             .hint("a cache without from= starts empty: create the directory in an earlier RUN")
     })?;
     let metadata = Metadata::of(&directory).path("look at", cache)?;

@@ -127,13 +127,13 @@ impl Scope {
     /// Expands a raw word: replaces variables and removes quotes.
     pub(super) fn word(&self, raw: &str) -> Result<String> {
         expand::expand(raw, self.escape, &|name| self.get(name))
-            .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
+            .map_err(|error| cannot_expand(raw).caused_by(error))
     }
 
     /// Expands a raw word that may result in several words (`EXPOSE $PORTS`).
     pub(super) fn words(&self, raw: &str) -> Result<Vec<String>> {
         expand::expand_words(raw, self.escape, &|name| self.get(name))
-            .map_err(|error| Error::usage(format!("cannot expand `{raw}`")).caused_by(error))
+            .map_err(|error| cannot_expand(raw).caused_by(error))
     }
 
     /// Returns the environment as stored in the image's config.
@@ -172,6 +172,10 @@ impl Scope {
     }
 }
 
+fn cannot_expand(raw: &str) -> Error {
+    Error::usage(format!("cannot expand `{raw}`")).about(raw)
+}
+
 /// Splits the `NAME=VALUE` strings of an image's config.
 pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
     env.iter()
@@ -183,10 +187,9 @@ pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
 }
 
 /// Adds the position of an instruction to an error: file, line, column, and a caret under the word
-/// that the error quotes.
+/// that is wrong.
 pub(super) fn at(source: &Source, instruction: &Instruction, error: Error) -> Error {
-    let quoted = error.message().split('`').nth(1).unwrap_or_default();
-    let span = instruction.span_of(quoted);
+    let span = instruction.span_of(error.word().unwrap_or_default());
     placed(source, span, instruction.name(), error)
 }
 

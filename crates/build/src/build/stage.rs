@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::build::copy::node_of;
 use crate::build::items::{Item, Node, SourceTree, clamp, follow};
 use crate::build::layer_step::{LayerMaker, StageLayer};
+use crate::build::options::StepCounts;
 use crate::build::plan::{From, StagePlan};
 use crate::build::scope::{self, Scope};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
@@ -31,8 +32,7 @@ pub(super) struct Stage<'a> {
     unapplied: Vec<ImageLayer>,
     /// Whether this stage has set `CMD`, so that `ENTRYPOINT` must not reset it.
     pub(crate) has_own_cmd: bool,
-    pub steps: usize,
-    pub cached_steps: usize,
+    pub(super) counts: StepCounts,
 }
 
 impl<'a> Stage<'a> {
@@ -59,8 +59,7 @@ impl<'a> Stage<'a> {
             tree: None,
             unapplied: Vec::new(),
             has_own_cmd: false,
-            steps: 0,
-            cached_steps: 0,
+            counts: StepCounts::default(),
         };
         let files = shared.base_files(&plan.base)?;
         if !files.is_empty() {
@@ -147,7 +146,7 @@ impl<'a> Stage<'a> {
     /// Adds finished layers on top.
     pub(crate) fn add_layers(&mut self, layers: Vec<StageLayer>, created_by: &str) -> Result<()> {
         if layers.iter().all(|layer| layer.from_cache) {
-            self.cached_steps += 1;
+            self.counts.cached += 1;
         }
         if layers.is_empty() {
             self.add_history(created_by);
@@ -199,7 +198,7 @@ impl<'a> Stage<'a> {
             self.plan.index,
         )?;
         match from {
-            From::Scratch => Err(Error::usage("`scratch` has no files to copy")),
+            From::Scratch => Err(Error::usage("`scratch` has no files to copy").about(name)),
             From::Stage(index) => {
                 let image = shared.results.get(index)?;
                 Ok(Arc::new(image.tree(shared, &format!("stage {name}"))?))

@@ -183,13 +183,13 @@ fn an_unchanged_context_is_not_read_again() {
     bench.file("a", "one").file("dir/b", "two");
     let kubefile = "FROM scratch\nCOPY a dir /x/\n";
     let one = bench.build(kubefile);
-    assert_eq!(one.cached_steps, 0);
+    assert_eq!(one.steps.cached, 0);
     // The cached step and the same digest show that nothing was written again.
     let two = bench.build(kubefile);
-    assert_eq!((two.cached_steps, &two.descriptor), (1, &one.descriptor));
+    assert_eq!((two.steps.cached, &two.descriptor), (1, &one.descriptor));
     bench.file("a", "another");
     let three = bench.build(kubefile);
-    assert_eq!(three.cached_steps, 0);
+    assert_eq!(three.steps.cached, 0);
     assert_ne!(three.descriptor.digest, one.descriptor.digest);
 }
 
@@ -264,6 +264,18 @@ fn errors_name_the_place_and_the_way_out() {
     let error = bench.error("FROM scratch\nCOPY script/init.sh /\n");
     assert!(error.contains("2 | COPY script/init.sh /\n  |      ^^^^^^^^^^^^^^"), "{error}");
     assert!(error.contains("did you mean `scripts`"), "{error}");
+    for (line, word) in [
+        ("EXPOSE 80 many/tcp", "many/tcp"),
+        ("COPY --chmod=9999 scripts /", "9999"),
+        ("COPY none* /x/", "none*"),
+        ("RUN --mount=type=secret,id=token,required true", "token"),
+        ("LABEL a=${b", "${b"),
+    ] {
+        let error = bench.error(&format!("FROM scratch\n{line}\n"));
+        let at = line.find(word).unwrap();
+        let caret = format!("2 | {line}\n  | {}{}", " ".repeat(at), "^".repeat(word.len()));
+        assert!(error.contains(&caret), "{error}");
+    }
     let error = bench.error("FROM scratch\nCOPY secret /\n");
     assert!(error.contains("ignore rule excludes it"), "{error}");
     let error = bench.error("FROM scratch AS a\nCOPY --from=b /x /\nFROM scratch AS b\n");

@@ -101,7 +101,10 @@ fn overview(summary: &BuildSummary<'_>) -> Vec<Vec<String>> {
         let layers = if count == 1 { "layer" } else { "layers" };
         rows.push(row(&format!("Size, {}", image.platform), format!("{size} in {count} {layers}")));
     }
-    rows.push(row("Steps from the cache", format!("{} of {}", built.cached_steps, built.steps)));
+    rows.push(row(
+        "Steps from the cache",
+        format!("{} of {}", built.steps.cached, built.steps.total),
+    ));
     rows.push(row("Time", format!("{:.1} s", summary.time.as_secs_f64())));
     if let Some(before) = summary.before {
         let said = match &before.images {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::build::Built;
+use crate::build::{Built, StepCounts};
 use crate::report::{
     Before, BuildSummary, Finding, ImageFacts, LayerFacts, code_quality, dotenv,
     findings_of_places, github_outputs, markdown, sarif_document, summary_of_build,
@@ -93,8 +93,7 @@ fn built() -> Built {
         attested: Vec::new(),
         file: "Kubefile".to_owned(),
         invocation: Invocation::default(),
-        cached_steps: 2,
-        steps: 3,
+        steps: StepCounts { cached: 2, total: 3 },
         cache: Default::default(),
         imported: Default::default(),
         checked: None,

@@ -1,5 +1,5 @@
 //! The cluster context: everything known about one cluster during an operation, its hosts and the
-//! locations of its files there (sealos.md 3.3).
+//! locations of its files there.
 
 use std::collections::BTreeMap;
 

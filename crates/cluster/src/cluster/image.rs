@@ -17,7 +17,7 @@ pub(crate) const DISTRIBUTION_LABELS: [&str; 2] =
 /// Known contracts.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1beta2"];
 
-/// Type of an image: label `sealos.io.type` or `apps.sealos.io/type` (sealos.md 2.4).
+/// Type of an image: label `sealos.io.type` or `apps.sealos.io/type` (docs/cluster-image.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageKind {
     Rootfs,

@@ -1,4 +1,4 @@
-//! Access to the cluster's embedded registry, from the image's `etc/registry.yml` (sealos.md 7.5),
+//! Access to the cluster's embedded registry, from the image's `etc/registry.yml`,
 //! the user's settings, and a random password if none is given. Must not depend on how the registry
 //! is started.
 

@@ -75,8 +75,7 @@ impl Connections {
 
     /// Returns a transport for the controller itself, called `label` in messages.
     pub fn local(&self, label: Option<String>, login: &Login) -> Arc<dyn Transport> {
-        let password = login.sudo_password.clone().or(login.password.clone());
-        Arc::new(Local::new(label, password))
+        Arc::new(Local::new(label, login))
     }
 
     fn ssh(&self, address: &Address, login: &Login) -> Result<Arc<Ssh>> {

@@ -7,11 +7,11 @@ use rustix::process::{Pid, Signal};
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
+use crate::host::login::Login;
 use crate::host::reactor;
 use crate::host::sudo::Sudo;
 use crate::host::transport::{BoxFuture, Channel, Ended, Guarded, Privilege, Transport, held};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_base::secret::Secret;
 
 const LABEL: &str = "localhost";
 
@@ -22,11 +22,11 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// `password` is for sudo, if the process does not run as root.
-    pub(super) fn new(label: Option<String>, password: Option<Secret>) -> Self {
+    /// The passwords of the login are for sudo, if the process does not run as root.
+    pub(super) fn new(label: Option<String>, login: &Login) -> Self {
         let label = label.unwrap_or_else(|| LABEL.to_owned());
         let user = format!("user {}", rustix::process::geteuid().as_raw());
-        Self { sudo: Sudo::new(label.clone(), user, password), label }
+        Self { sudo: Sudo::new(label.clone(), user, login), label }
     }
 
     fn start(&self, line: &str) -> Result<Channel> {
@@ -120,7 +120,7 @@ mod tests {
     use imgctl_base::error::Kind;
 
     fn local() -> Local {
-        Local::new(None, None)
+        Local::new(None, &Login::default())
     }
 
     fn go(line: &str, input: Option<&[u8]>) -> crate::host::command::Output {

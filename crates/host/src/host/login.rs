@@ -20,7 +20,12 @@ pub struct Login {
     pub sudo_password: Option<Secret>,
     /// `user@host:port,…` as in ssh's -J; `None`: ssh_config's `ProxyJump`.
     pub jump: Option<String>,
+    /// The flags of the command do not change this login, so that errors must not advise them.
+    pub is_recorded: bool,
 }
+
+/// The hint where a login fails that flags do not change.
+pub(super) const RECORDED: &str = "this command logs in to hosts of the cluster as recorded, whatever its flags say: correct `ssh` in the Clusterfile (`imgctl state cat Clusterfile`), then run `imgctl apply -f Clusterfile`";
 
 /// How to handle a host whose key is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

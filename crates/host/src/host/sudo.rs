@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::host::login::{Login, RECORDED};
 use crate::host::quote::quote;
 use crate::host::transport::{Channel, Ended};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -29,6 +30,7 @@ pub(super) struct Sudo {
     host: String,
     user: String,
     password: Option<Secret>,
+    is_recorded: bool,
     /// Why sudo failed, if it did: a second wrong password could lock the account.
     refused: Mutex<Option<String>>,
 }
@@ -43,8 +45,10 @@ enum Answer {
 }
 
 impl Sudo {
-    pub(super) fn new(host: String, user: String, password: Option<Secret>) -> Self {
-        Self { host, user, password, refused: Mutex::new(None) }
+    /// Uses the passwords of the login.
+    pub(super) fn new(host: String, user: String, login: &Login) -> Self {
+        let password = login.sudo_password.clone().or(login.password.clone());
+        Self { host, user, password, is_recorded: login.is_recorded, refused: Mutex::new(None) }
     }
 
     /// Fails immediately if sudo refused before.
@@ -135,7 +139,9 @@ impl Sudo {
 
     fn refusal(&self, why: &str) -> Error {
         let error = Error::denied(format!("sudo on {} refuses {}: {why}", self.host, self.user));
-        if why.contains("password") {
+        if why.contains("password") && self.is_recorded {
+            error.hint(RECORDED)
+        } else if why.contains("password") {
             error.hint("pass the password with --sudo-passwd-file, or log in as root")
         } else if why.contains("terminal") {
             error.hint(format!(
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_line_with_quotes_survives_two_shells() {
-        let sudo = Sudo::new("h".to_owned(), "u".to_owned(), None);
+        let sudo = Sudo::new("h".to_owned(), "u".to_owned(), &Login::default());
         let line = "printf '%s' \"it's \\$x\"";
         // Runs what sudo would run, without sudo itself.
         let wrapped = sudo.wrap(line).replace(&format!("exec sudo -H -S -p '{PROMPT}' --"), "exec");

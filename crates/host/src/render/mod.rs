@@ -55,7 +55,7 @@ pub struct ConfigEdit {
     pub data: String,
 }
 
-/// How a Config document changes its file (sealos.md 4.3).
+/// How a Config document changes its file, as in sealos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {

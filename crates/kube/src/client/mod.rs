@@ -381,5 +381,6 @@ fn refusal(reply: &Reply) -> ApiError {
         message,
         causes: causes.map(|cause| (text(&cause["reason"]), text(&cause["message"]))).collect(),
         retry_after: details["retryAfterSeconds"].as_u64().or(header),
+        hints: Vec::new(),
     }
 }

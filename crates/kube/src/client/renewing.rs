@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::api::{Answer, Api, ApiError, PatchKind};
+use crate::api::{Answer, Api, PatchKind};
 use imgctl_base::error::Result;
 
 /// Time before their end at which credentials are fetched again.
@@ -31,11 +31,7 @@ impl Renewing {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = current.1.is_some_and(|until| Timestamp::now() + EARLY >= until);
         if is_over || refused.is_some_and(|refused| Arc::ptr_eq(refused, &current.0)) {
-            let made = (self.make)();
-            *current = made.map_err(|error| ApiError {
-                message: error.chain().join(": "),
-                ..ApiError::default()
-            })?;
+            *current = (self.make)()?;
         }
         Ok(Arc::clone(&current.0))
     }

@@ -9,6 +9,7 @@ use reach::Reach;
 pub use reach::{ClusterAccess, PrePull};
 
 use crate::front_end::{Announcement, Consent, InPlace};
+use crate::operation::Operation;
 use crate::{session::Session, work::declined};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::cluster::state::own_name;
@@ -134,7 +135,7 @@ struct Prepared {
 }
 
 pub fn plan(request: &ChangeRequest, session: &Session<'_>) -> Result<Plan> {
-    let reach = Reach::new("inplace", &request.access, false, session)?;
+    let reach = Reach::new(Operation::InPlace, &request.access, false, session)?;
     let past = past(&reach, request.id.as_deref())?;
     let change = request.change.as_ref().ok_or_else(nothing_said)?;
     let question = Question {
@@ -208,7 +209,7 @@ impl Question<'_> {
 
 /// Changes Pods in batches. Resumes the run of that ID, if there is one.
 pub fn apply(request: &ChangeRequest, session: &Session<'_>) -> Result<()> {
-    let reach = Reach::new("inplace apply", &request.access, true, session)?;
+    let reach = Reach::new(Operation::InPlaceApply, &request.access, true, session)?;
     let past = past(&reach, request.id.as_deref())?;
     let own = match (&request.change, past.as_ref().and_then(|past| past.plan.as_ref())) {
         (Some(change), _) => change.request(&request.care),
@@ -251,7 +252,7 @@ pub fn apply(request: &ChangeRequest, session: &Session<'_>) -> Result<()> {
 
 /// Restores the previous images of Pods. Returns the plan of a dry run.
 pub fn undo(undo: &UndoRequest, session: &Session<'_>) -> Result<Option<Plan>> {
-    let reach = Reach::new("inplace rollback", &undo.access, !undo.dry_run, session)?;
+    let reach = Reach::new(Operation::InPlaceRollback, &undo.access, !undo.dry_run, session)?;
     let past = past(&reach, undo.id.as_deref())?;
     let before = past.as_ref().and_then(|past| past.plan.as_ref());
     let selection = match (&undo.selection, before) {
@@ -375,7 +376,7 @@ pub fn status(
     namespace: Option<&str>,
     session: &Session<'_>,
 ) -> Result<Drift> {
-    let reach = Reach::new("inplace", access, false, session)?;
+    let reach = Reach::new(Operation::InPlace, access, false, session)?;
     let report = drift::report(&*reach.api, namespace)?;
     Ok(Drift { report, runs: journal::ids(&reach.journals)? })
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::inplace::{JOURNALS, KUBECONFIG_JOURNALS};
+use crate::operation::Operation;
 use crate::work::{RunOptions, Work, hold};
 use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
@@ -65,7 +66,7 @@ struct Hosts {
 impl Reach {
     /// `changes`: holds the cluster's locks for the lifetime of the value, here and in the API.
     pub(super) fn new(
-        verb: &str,
+        operation: Operation,
         access: &ClusterAccess,
         changes: bool,
         session: &Session<'_>,
@@ -73,12 +74,12 @@ impl Reach {
         let now = jiff::Timestamp::now().as_second();
         if let Some(file) = &access.kubeconfig {
             let journals = session.state_root()?.join(KUBECONFIG_JOURNALS);
-            let held = changes.then(|| lock_of(file, &journals, verb, now)).transpose()?;
+            let held = changes.then(|| lock_of(file, &journals, operation, now)).transpose()?;
             let api = client::connect_kubeconfig(file)?;
             return Ok(Self {
                 cluster: access.cluster.clone(),
                 lease: match &held {
-                    Some(held) => lease_if_allowed(Arc::clone(&api), held, verb, session)?,
+                    Some(held) => lease_if_allowed(Arc::clone(&api), held, operation, session)?,
                     None => None,
                 },
                 api,
@@ -89,14 +90,14 @@ impl Reach {
             });
         }
         let looking = RunOptions::look();
-        let work = Work::begin(verb, &access.cluster, &looking, session)?;
+        let work = Work::begin(operation, &access.cluster, &looking, session)?;
         let context = work.recorded(work.existing()?.clone())?.context;
-        let held = changes.then(|| work.state.lock(verb, now)).transpose()?;
+        let held = changes.then(|| work.state.lock(operation.name(), now)).transpose()?;
         let pool = session.hosts()?;
         let api = nodes::api(&context, &*pool)
             .map_err(|error| error.hint("pass --kubeconfig FILE to use an API directly"))?;
         let every = || Arc::new(nodes::any_api(&context, &pool));
-        let lease = |held| hold(every(), held, verb, false, Outage::Fail, session);
+        let lease = |held| hold(every(), held, operation, false, Outage::Fail, session);
         Ok(Self {
             cluster: access.cluster.clone(),
             api,
@@ -162,22 +163,22 @@ fn host_of<'a>(hosts: &'a [Host], node: &Node) -> Option<&'a Host> {
 }
 
 /// Keeps apart the runs of this machine that use the same kubeconfig.
-fn lock_of(kubeconfig: &Path, journals: &Path, verb: &str, now: i64) -> Result<Held> {
+fn lock_of(kubeconfig: &Path, journals: &Path, operation: Operation, now: i64) -> Result<Held> {
     let path = std::path::absolute(kubeconfig).path("use", kubeconfig)?;
     let name = Digest::of(path.as_os_str().as_encoded_bytes());
     let directory = journals.join("locks").join(name.short());
     make_private(&directory)?;
-    Held::acquire(&directory, &format!("the cluster of {}", path.display()), verb, now)
+    Held::acquire(&directory, &format!("the cluster of {}", path.display()), operation.name(), now)
 }
 
 /// Takes the cluster's Lease, or does without it if the user may not write Leases in `kube-system`.
 fn lease_if_allowed(
     api: Arc<dyn Api>,
     held: &Held,
-    verb: &str,
+    operation: Operation,
     session: &Session<'_>,
 ) -> Result<Option<lease::Held>> {
-    match hold(api, held, verb, false, Outage::Fail, session) {
+    match hold(api, held, operation, false, Outage::Fail, session) {
         Err(error) if error.kind() == Kind::Denied => {
             let why = error.chain().join(": ");
             session.front.note(&format!("other controllers are not locked out: {why}"));

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::front_end::Outcome;
+use crate::operation::Operation;
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::inplace;
 use imgctl_cluster::pipeline::step::{Order, PlanView};
-use imgctl_cluster::upgrade::document::{self, Document, HostBefore};
+use imgctl_cluster::upgrade::document::{self, Direction, Document, HostBefore};
 use imgctl_report::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
     RestartCounts,
@@ -123,34 +124,20 @@ fn of(
 
 /// What no command takes back.
 fn irreversible(verb: &str, upgrade: Option<&Document>) -> &'static [&'static str] {
-    if upgrade.is_some_and(|document| !document.is_reconfiguration()) {
-        return match verb {
-            "rollback" => &[
+    if let Some(upgrade) = upgrade.filter(|document| !document.is_reconfiguration()) {
+        return match upgrade.direction {
+            Direction::Back => &[
                 "Containers that restart lose what they hold in memory; recreated Pods also lose their emptyDir volumes.",
                 "If the rollback restores a snapshot, everything written to the cluster since then is lost.",
             ],
-            _ => &[
+            Direction::Forward => &[
                 "Containers that restart lose what they hold in memory; recreated and drained Pods also lose their emptyDir volumes.",
                 "Objects that the newer version stores in etcd in a newer form come back only with the snapshot that the upgrade makes; everything written after it is then lost.",
             ],
         };
     }
-    match verb {
-        "reset" => &[
-            "Everything that belongs to the cluster is removed from its hosts. Only a backup brings its data back.",
-        ],
-        "delete" => &[
-            "Everything that belongs to the cluster is removed from the hosts that leave, with the volumes that they hold.",
-        ],
-        "uninstall" => &[
-            "Objects of the applications are removed from the cluster, with the data of volumes whose reclaim policy is Delete.",
-        ],
-        "restore" => &["Everything written to the cluster since the backup is lost."],
-        "run" | "apply" | "add" => {
-            &["Commands of images run on the cluster; imgctl cannot undo what they do there."]
-        }
-        _ => &[],
-    }
+    // A saved plan may be of a version with other operations.
+    Operation::of_name(verb).map_or(&[], Operation::irreversible)
 }
 
 fn identity(document: &Document) -> PlanIdentity {
@@ -342,10 +329,11 @@ pub fn of_in_place(
     );
     let mut hosts = Vec::new();
     add_hosts(&mut hosts, &phases);
+    let operation = if plan.rollback { Operation::InPlaceRollback } else { Operation::InPlace };
     PlanReport {
         about: About::new(Kind::Plan, generator, created),
         plan: PlanIdentity {
-            verb: if plan.rollback { "inplace rollback" } else { "inplace" }.to_owned(),
+            verb: operation.name().to_owned(),
             cluster: plan.server.clone(),
             digest: Some(plan.digest.clone()),
             ..PlanIdentity::default()

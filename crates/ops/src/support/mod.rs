@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::maintain;
+use crate::operation::Operation;
 use crate::report::journals::{Found, Kind, Places};
 use crate::session::Session;
 use crate::support::archive::Archive;
@@ -169,7 +170,7 @@ pub fn bundle(
     steps: &Steps<'_>,
 ) -> Result<Option<Vec<Collected>>> {
     let looking = RunOptions::look();
-    let work = Work::begin("support-bundle", &request.cluster, &looking, session)?;
+    let work = Work::begin(Operation::SupportBundle, &request.cluster, &looking, session)?;
     let context = work.recorded(work.existing()?.clone())?.context;
     let redactor = of_cluster(&context);
     let mut items = vec![

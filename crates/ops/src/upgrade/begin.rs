@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::front_end::{Announcement, Outcome};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::close::{check_blockers, closing};
 use crate::upgrade::execute::{
@@ -48,7 +49,7 @@ pub struct Preview {
 pub fn upgrade(request: &UpgradeRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     let options = RunOptions { dry_run: request.preview.is_some(), ..request.options.clone() };
-    let work = Work::begin_asking_hosts("upgrade", name, &options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Upgrade, name, &options, session)?;
     work.existing()?;
     if let (Some(saved), Some(id)) = (&request.saved, &request.id)
         && *id != saved.id

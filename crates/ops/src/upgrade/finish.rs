@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use crate::members::{add_new_hosts, converge};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
-use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, go_back};
+use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, roll_back};
 use crate::upgrade::windows;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
@@ -79,7 +80,7 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
             choices: GivenChoices::of_failed(&open.choices),
             options: options.of_another_run(),
         };
-        if let Err(error) = go_back(&request, true, session) {
+        if let Err(error) = roll_back(&request, true, session) {
             let why = error.chain().join(": ");
             return failure.hint(format!("cannot roll back {host}: {why}"));
         }
@@ -220,11 +221,11 @@ fn step(
     options: &RunOptions,
     session: &Session<'_>,
 ) -> Result<()> {
-    let verb = match part {
-        Part::Join => "add",
-        Part::Leave => "delete",
+    let operation = match part {
+        Part::Join => Operation::AddSpare,
+        Part::Leave => Operation::Delete,
     };
-    let work = Work::begin_asking_hosts(verb, cluster, options, session)?;
+    let work = Work::begin_asking_hosts(operation, cluster, options, session)?;
     let mut desired = work.existing()?.clone();
     let Some((old, is_master)) = member(&desired, &pair.old)? else {
         return Ok(());

@@ -1,5 +1,6 @@
 //! Operations on an open upgrade: show its progress, pause, resume and abort it.
 
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::images::{UpgradeImages, is_recorded, know};
 use crate::upgrade::resume::{Continuing, Copy, check_home, here, release_nodes, resume_in};
@@ -23,7 +24,7 @@ pub struct ResumeRequest {
 pub fn resume(request: &ResumeRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
-    let work = Work::begin_asking_hosts("upgrade", name, &request.options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Upgrade, name, &request.options, session)?;
     let open = UpgradeStore::of(work.state.files()).open()?.ok_or_else(|| {
         Error::not_found(format!("cluster {name} has no upgrade to resume"))
             .hint("start one with `imgctl upgrade IMAGE`")
@@ -87,7 +88,7 @@ pub fn abort(request: &AbortRequest, session: &Session<'_>) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
     let options = RunOptions::default();
-    let work = Work::begin("upgrade", name, &options, session)?;
+    let work = Work::begin(Operation::Upgrade, name, &options, session)?;
     let upgrades = UpgradeStore::of(work.state.files());
     let open = upgrades
         .open()?

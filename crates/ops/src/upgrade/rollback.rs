@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::front_end::{Announcement, Outcome};
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::choices::GivenChoices;
 use crate::upgrade::close::{abandon, check_blockers, closing};
 use crate::upgrade::execute::{Carrying, PlanRequest, carry, plan_of};
 use crate::upgrade::images::{
-    After, ClusterSnapshot, Start, UpgradeImage, after_snapshot, know, rootfs_of, settings_of,
-    sides,
+    After, ClusterSnapshot, Start, UpgradeImage, UpgradeImages, after_snapshot, know, rootfs_of,
+    settings_of, sides,
 };
 use crate::upgrade::resume::{Continuing, check_home, release_nodes, resume_in};
 use crate::upgrade::windows;
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_cluster::cluster::clusterfile::Clusterfile;
 use imgctl_cluster::cluster::context::{Host, MASTER};
 use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, Then};
 use imgctl_cluster::runtime::setting::Setting;
@@ -86,154 +88,225 @@ impl Scope {
 }
 
 pub fn rollback(request: &RollbackRequest, session: &Session<'_>) -> Result<()> {
-    go_back(request, false, session)
+    roll_back(request, false, session)
 }
 
 /// Rolls back; without a question if the operator has already agreed.
-pub(crate) fn go_back(
+pub(crate) fn roll_back(
     request: &RollbackRequest,
     is_agreed: bool,
     session: &Session<'_>,
 ) -> Result<()> {
     let name = &request.cluster;
     check_home(name, session)?;
-    let scope = request.scope.as_ref().unwrap_or(&Scope::Cluster);
-    let looks_only = request.preview || request.options.dry_run;
-    let options = RunOptions { dry_run: looks_only, ..request.options.clone() };
-    let work = Work::begin_asking_hosts("rollback", name, &options, session)?;
-    let front = &session.front;
+    let dry_run = request.preview || request.options.dry_run;
+    let options = RunOptions { dry_run, ..request.options.clone() };
+    let work = Work::begin_asking_hosts(Operation::Rollback, name, &options, session)?;
     let upgrades = UpgradeStore::of(work.state.files());
-    let open = upgrades.open()?;
-    let choices = &request.choices.choices;
-    if let Some(back) = open.as_ref().filter(|open| open.direction == Direction::Back) {
-        check_same_way(back, &upgrades, request, scope)?;
-        let pause_after = choices.pause_after;
-        let went = resume_in(&work, back, &Continuing { pause_after, ..Continuing::default() });
-        drop(work);
-        return windows::go_on(went, name, &request.options, session).map(|_| ());
+    let scope = request.scope.as_ref().unwrap_or(&Scope::Cluster);
+    let is_done = match upgrades.open()? {
+        Some(back) if back.direction == Direction::Back => {
+            check_same_way(&back, &upgrades, request, scope)?;
+            let pause_after = request.choices.choices.pause_after;
+            resume_in(&work, &back, &Continuing { pause_after, ..Continuing::default() })?
+        }
+        open => {
+            let upgrade = upgrade_to_roll_back(request, &work, &upgrades, open.as_ref())?;
+            check_later_settings(&upgrade, &upgrades)?;
+            let rollback = Rollback { request, scope, work: &work, upgrades, open, upgrade };
+            let outcome = rollback.run(is_agreed)?;
+            session.front.show(&outcome)?;
+            outcome.is_done()
+        }
+    };
+    drop(work);
+    if dry_run {
+        return Ok(());
     }
-    let there = there(request, &work, &upgrades, open.as_ref())?;
-    let is_whole = *scope == Scope::Cluster;
-    check_later_settings(&there, &upgrades)?;
-    let from = UpgradeImage::of(there.target());
-    let mut reverted = there.clone();
-    reverted.direction = Direction::Back;
-    let after = match &request.from_snapshot {
-        Some(_) if there.is_reconfiguration() => {
-            return Err(Error::usage("a change of settings is rolled back without a snapshot")
-                .hint("omit --from-snapshot"));
-        }
-        None if there.is_reconfiguration() => {
-            if !is_whole && open.is_none() {
-                return Err(Error::usage(
-                    "settings are recorded for the whole cluster: they go back on all hosts",
-                )
-                .hint("omit --scope"));
+    windows::go_on(Ok(is_done), name, &request.options, session).map(|_| ())
+}
+
+/// A rollback that is not in progress yet.
+struct Rollback<'a> {
+    request: &'a RollbackRequest,
+    scope: &'a Scope,
+    work: &'a Work<'a>,
+    upgrades: UpgradeStore,
+    /// The open upgrade, if there is one.
+    open: Option<Document>,
+    /// The upgrade that is rolled back; the open one unless the request names another.
+    upgrade: Document,
+}
+
+impl Rollback<'_> {
+    fn run(&self, is_agreed: bool) -> Result<Outcome> {
+        let after = self.cluster_after()?;
+        let images = self.images(&after)?;
+        // A partial rollback of a closed upgrade does not change the cluster's version.
+        let changes_version = self.is_whole() || self.open.is_some();
+        let prepared = if changes_version { images.target() } else { &images.from };
+        self.work.with_execution(prepared, false, |execution| {
+            let cluster = know(&images, self.work, execution)?;
+            let Some(mut document) = self.plan(&cluster)? else {
+                return self.end_without_changes(&cluster);
+            };
+            if self.request.from_snapshot.is_some() {
+                // The snapshot determines the Pods, so container restarts cannot be predicted.
+                document.restarts.clear();
+                document.notes.extend(after.told.clone());
             }
-            After::unchanged(&settings_of(&reverted, &work)?.1)
-        }
-        Some(snapshot) => after_snapshot(&work, &there.id, snapshot)?,
-        None => After::unchanged(work.existing()?),
-    };
-    let to = [UpgradeImage::of(&there.from)];
-    let start = match there.is_reconfiguration() {
-        true => Start::Settings(Box::new(settings_of(&reverted, &work)?.0)),
-        false => Start::Image(from),
-    };
-    let sides = sides(&work, &after.cluster, &start, &to, &[])?;
-    // A partial rollback of a closed upgrade does not change the cluster's version.
-    let prepared = if is_whole || open.is_some() { sides.target() } else { &sides.from };
-    let outcome = work.with_execution(prepared, false, |execution| {
-        let known = know(&sides, &work, execution)?;
-        let nothing = || {
-            if !looks_only {
-                release_nodes(&known)?;
-                if let Some(open) = open.as_ref().filter(|_| is_whole) {
-                    start_over(open, &known)?;
+            if self.work.options.dry_run {
+                return Ok(Outcome::UpgradePlan(document));
+            }
+            self.confirm_and_run(&document, &cluster, after.told, is_agreed)
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        *self.scope == Scope::Cluster
+    }
+
+    /// Returns the Clusterfiles before and after the rollback of a change of settings.
+    fn settings(&self) -> Result<(Clusterfile, Clusterfile)> {
+        let mut back = self.upgrade.clone();
+        back.direction = Direction::Back;
+        settings_of(&back, self.work)
+    }
+
+    /// Returns the cluster as it will be recorded.
+    fn cluster_after(&self) -> Result<After> {
+        match &self.request.from_snapshot {
+            Some(_) if self.upgrade.is_reconfiguration() => {
+                Err(Error::usage("a change of settings is rolled back without a snapshot")
+                    .hint("omit --from-snapshot"))
+            }
+            None if self.upgrade.is_reconfiguration() => {
+                if !self.is_whole() && self.open.is_none() {
+                    return Err(Error::usage(
+                        "settings are recorded for the whole cluster: they go back on all hosts",
+                    )
+                    .hint("omit --scope"));
                 }
+                Ok(After::unchanged(&self.settings()?.1))
             }
-            Ok(Outcome::NothingToRollBack)
-        };
-        let touched = match &request.from_snapshot {
-            Some(_) => BTreeMap::new(),
-            None if there.is_reconfiguration() => touched_by_settings(&known, scope, &there)?,
-            None => touched(&known, scope)?,
-        };
-        let only = match &request.from_snapshot {
-            Some(_) => known.from.hosts.iter().map(Host::id).collect(),
-            None => chosen(&known, scope, &touched, there.is_reconfiguration())?,
-        };
-        if only.is_empty() {
-            return nothing();
+            Some(snapshot) => after_snapshot(self.work, &self.upgrade.id, snapshot),
+            None => Ok(After::unchanged(self.work.existing()?)),
         }
-        check_reach(&there, &known, &only, request)?;
+    }
+
+    fn images(&self, after: &After) -> Result<UpgradeImages> {
+        let start = if self.upgrade.is_reconfiguration() {
+            Start::Settings(Box::new(self.settings()?.0))
+        } else {
+            Start::Image(UpgradeImage::of(self.upgrade.target()))
+        };
+        sides(self.work, &after.cluster, &start, &[UpgradeImage::of(&self.upgrade.from)], &[])
+    }
+
+    /// Ends what is open if no host has to change.
+    fn end_without_changes(&self, cluster: &ClusterSnapshot<'_>) -> Result<Outcome> {
+        if !self.work.options.dry_run {
+            release_nodes(cluster)?;
+            if let Some(open) = self.open.as_ref().filter(|_| self.is_whole()) {
+                start_over(open, cluster)?;
+            }
+        }
+        Ok(Outcome::NothingToRollBack)
+    }
+
+    /// Returns by host ID which hosts of the scope the upgrade has touched; with a snapshot, that does not
+    /// matter.
+    fn touched(&self, cluster: &ClusterSnapshot<'_>) -> Result<BTreeMap<String, bool>> {
+        match &self.request.from_snapshot {
+            Some(_) => Ok(BTreeMap::new()),
+            None if self.upgrade.is_reconfiguration() => {
+                touched_by_settings(cluster, self.scope, &self.upgrade)
+            }
+            None => touched_by_files(cluster, self.scope),
+        }
+    }
+
+    /// Returns the plan; `None` if no host has to change.
+    fn plan(&self, cluster: &ClusterSnapshot<'_>) -> Result<Option<Box<Document>>> {
+        let touched = self.touched(cluster)?;
+        let hosts = match &self.request.from_snapshot {
+            Some(_) => cluster.from.hosts.iter().map(Host::id).collect(),
+            None => chosen(cluster, self.scope, &touched, self.upgrade.is_reconfiguration())?,
+        };
+        if hosts.is_empty() {
+            return Ok(None);
+        }
+        check_reach(&self.upgrade, cluster, &hosts, self.request)?;
         let plan_request = PlanRequest {
-            choices: Choices {
-                no_canary: true,
-                // What the upgrade has changed in records is changed back.
-                keep_containers: match choices.keep_containers {
-                    KeepContainers::None => there.choices.keep_containers,
-                    chosen => chosen,
-                },
-                kubelet_swap: swap_back(&there, &request.choices),
-                ..choices.clone()
-            },
+            choices: self.choices(),
             direction: Direction::Back,
             id: None,
-            only,
-            to_snapshot: request.from_snapshot.is_some(),
-            settings: there.settings.iter().map(reversed).collect(),
+            only: hosts,
+            to_snapshot: self.request.from_snapshot.is_some(),
+            settings: self.upgrade.settings.iter().map(reversed).collect(),
         };
-        let (planned, _) = plan_of(&known, &plan_request)?;
-        let Planned::Upgrade(mut document) = planned else {
-            return nothing();
+        let Planned::Upgrade(mut document) = plan_of(cluster, &plan_request)?.0 else {
+            return Ok(None);
         };
-        document.id = format!("{}-back-{}", there.id, upgrades.history()?.len());
-        tell_who_is_back(&mut document, &known, scope, &touched);
-        if request.from_snapshot.is_some() {
-            // The snapshot determines the Pods, so container restarts cannot be predicted.
-            document.restarts.clear();
-            document.notes.extend(after.told.clone());
+        document.id = format!("{}-back-{}", self.upgrade.id, self.upgrades.history()?.len());
+        explain_skipped(&mut document, cluster, self.scope, &touched);
+        Ok(Some(document))
+    }
+
+    fn choices(&self) -> Choices {
+        let given = &self.request.choices;
+        Choices {
+            no_canary: true,
+            // What the upgrade has changed in records is changed back.
+            keep_containers: match given.choices.keep_containers {
+                KeepContainers::None => self.upgrade.choices.keep_containers,
+                chosen => chosen,
+            },
+            kubelet_swap: swap_back(&self.upgrade, given),
+            ..given.choices.clone()
         }
-        if looks_only {
-            return Ok(Outcome::UpgradePlan(document));
-        }
-        front.announce(&Announcement::Upgrade(&document))?;
-        check_blockers(&document)?;
+    }
+
+    /// `notes`: what the rollback does to applications.
+    fn confirm_and_run(
+        &self,
+        document: &Document,
+        cluster: &ClusterSnapshot<'_>,
+        notes: Vec<String>,
+        is_agreed: bool,
+    ) -> Result<Outcome> {
+        let (front, upgrades) = (&self.work.session.front, &self.upgrades);
+        let snapshot = &self.request.from_snapshot;
+        front.announce(&Announcement::Upgrade(document))?;
+        check_blockers(document)?;
         if !is_agreed && !front.confirm("Roll back?")? {
             return Err(declined());
         }
-        upgrades.keep(&document, Some(&there.id), request.from_snapshot.as_deref())?;
-        if !is_whole {
-            let reopens = open.as_ref().map(|open| open.id.as_str());
+        upgrades.keep(document, Some(&self.upgrade.id), snapshot.as_deref())?;
+        if !self.is_whole() {
+            let reopens = self.open.as_ref().map(|open| open.id.as_str());
             upgrades.keep_part(&document.id, reopens)?;
         }
         let carrying = Carrying {
-            snapshot: request.from_snapshot.clone(),
-            notes: after.told,
-            ..Carrying::new(&document, closing(&upgrades, &document)?)
+            snapshot: snapshot.clone(),
+            notes,
+            ..Carrying::new(document, closing(upgrades, document)?)
         };
-        let outcome = carry(&known, &carrying)?;
+        let outcome = carry(cluster, &carrying)?;
         if outcome.is_done() {
-            release_nodes(&known)?;
+            release_nodes(cluster)?;
         }
         Ok(outcome)
-    })?;
-    front.show(&outcome)?;
-    drop(work);
-    if !looks_only {
-        windows::go_on(Ok(outcome.is_done()), name, &request.options, session)?;
     }
-    Ok(())
 }
 
 /// Returns how kubelets go back. The same kubelet keeps its containers, and an upgrade that kept them by
 /// their records does not evict them on the way back, unless the operator says so.
-fn swap_back(there: &Document, given: &GivenChoices) -> KubeletSwap {
+fn swap_back(upgrade: &Document, given: &GivenChoices) -> KubeletSwap {
     let is_given = given.options.iter().any(|(_, member)| *member == "kubeletSwap");
-    match there.choices.keep_containers {
-        _ if there.is_reconfiguration() => KubeletSwap::InPlace,
-        KeepContainers::Rehash if !is_given => there.choices.kubelet_swap,
+    match upgrade.choices.keep_containers {
+        _ if upgrade.is_reconfiguration() => KubeletSwap::InPlace,
+        KeepContainers::Rehash if !is_given => upgrade.choices.kubelet_swap,
         _ => given.choices.kubelet_swap,
     }
 }
@@ -274,7 +347,7 @@ fn check_same_way(
 }
 
 /// Returns the upgrade to roll back.
-fn there(
+fn upgrade_to_roll_back(
     request: &RollbackRequest,
     work: &Work<'_>,
     upgrades: &UpgradeStore,
@@ -317,9 +390,12 @@ fn upgrade_of(snapshot: &Path) -> Option<&str> {
 
 /// Returns by host ID whether a host's files differ from those of the former version. Queries only
 /// the relevant hosts: those of the scope, and all workers before a control plane is rolled back.
-fn touched(known: &ClusterSnapshot<'_>, scope: &Scope) -> Result<BTreeMap<String, bool>> {
-    let execution = known.execution;
-    let all = &known.from.hosts;
+fn touched_by_files(
+    cluster: &ClusterSnapshot<'_>,
+    scope: &Scope,
+) -> Result<BTreeMap<String, bool>> {
+    let execution = cluster.execution;
+    let all = &cluster.from.hosts;
     let has_control_plane = all.iter().any(|host| host.is_control_plane() && scope.holds(host));
     let asked: Vec<Host> = all
         .iter()
@@ -327,7 +403,7 @@ fn touched(known: &ClusterSnapshot<'_>, scope: &Scope) -> Result<BTreeMap<String
         .cloned()
         .collect();
     let mut touched = BTreeMap::new();
-    for context in &known.hops {
+    for context in &cluster.hops {
         let files = execution.files.plan(context, &asked, &execution.pool, Then::Keep)?;
         for host in &asked {
             let former = files.trees.get(&host.id()).and_then(|trees| trees.get(ROOTFS));
@@ -356,14 +432,14 @@ fn touched(known: &ClusterSnapshot<'_>, scope: &Scope) -> Result<BTreeMap<String
 }
 
 /// Explains why hosts of the scope are skipped: they already have the former files.
-fn tell_who_is_back(
+fn explain_skipped(
     document: &mut Document,
-    known: &ClusterSnapshot<'_>,
+    cluster: &ClusterSnapshot<'_>,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
 ) {
     let version = document.target().version.clone();
-    for host in known.from.hosts.iter().filter(|host| scope.holds(host)) {
+    for host in cluster.from.hosts.iter().filter(|host| scope.holds(host)) {
         let is_back = touched.get(&host.id()) == Some(&false);
         if let Some(before) = document.hosts.get_mut(&host.id())
             && before.skipped.is_some()
@@ -383,16 +459,16 @@ fn reversed(setting: &Setting) -> Setting {
 
 /// Fails if settings were changed after what is to be rolled back: its backups have files from
 /// before.
-fn check_later_settings(there: &Document, upgrades: &UpgradeStore) -> Result<()> {
+fn check_later_settings(upgrade: &Document, upgrades: &UpgradeStore) -> Result<()> {
     let history = upgrades.history()?;
-    let at = history.iter().rposition(|ended| ended.id == there.id);
+    let at = history.iter().rposition(|ended| ended.id == upgrade.id);
     let Some(at) = at else { return Ok(()) };
     for later in &history[at + 1..] {
         let is_done = upgrades.status(&later.id)? == Some(UpgradeStatus::Committed)
             && later.direction == Direction::Forward
             && later.end == UpgradeStatus::Committed;
         if is_done && upgrades.settings(&later.id)?.is_some() {
-            let what = format!("{} was changed after {}", later.id, there.id);
+            let what = format!("{} was changed after {}", later.id, upgrade.id);
             return Err(Error::check_failed(format!(
                 "{what}: its settings would be lost on hosts and still be recorded"
             ))
@@ -402,36 +478,39 @@ fn check_later_settings(there: &Document, upgrades: &UpgradeStore) -> Result<()>
     Ok(())
 }
 
-/// Returns by host ID whether a change of settings has touched a host and was not taken back there.
+/// Returns by host ID whether a change of settings has touched a host and was not taken back upgrade.
 fn touched_by_settings(
-    known: &ClusterSnapshot<'_>,
+    cluster: &ClusterSnapshot<'_>,
     scope: &Scope,
-    there: &Document,
+    upgrade: &Document,
 ) -> Result<BTreeMap<String, bool>> {
-    let mark = format!("{}/backup/{}/touched", known.from.paths.root(), there.id);
-    let asked = known.from.hosts.iter().filter(|host| {
-        let before = there.hosts.get(&host.id());
+    let mark = format!("{}/backup/{}/touched", cluster.from.paths.root(), upgrade.id);
+    let asked = cluster.from.hosts.iter().filter(|host| {
+        let before = upgrade.hosts.get(&host.id());
         scope.holds(host) && before.is_some_and(|before| before.skipped.is_none())
     });
     asked
         .map(|host| {
-            let agent = known.execution.pool.agent(host)?;
+            let agent = cluster.execution.pool.agent(host)?;
             Ok((host.id(), agent.read_file(&mark, 1 << 10)?.is_some()))
         })
         .collect()
 }
 
 fn chosen(
-    known: &ClusterSnapshot<'_>,
+    cluster: &ClusterSnapshot<'_>,
     scope: &Scope,
     touched: &BTreeMap<String, bool>,
     is_reconfiguration: bool,
 ) -> Result<Vec<String>> {
-    let hosts = &known.from.hosts;
+    let hosts = &cluster.from.hosts;
     if let Scope::Node(name) = scope
         && !hosts.iter().any(|host| scope.holds(host))
     {
-        return Err(Error::usage(format!("`{name}` is not a host of cluster {}", known.from.name)));
+        return Err(Error::usage(format!(
+            "`{name}` is not a host of cluster {}",
+            cluster.from.name
+        )));
     }
     let chosen: Vec<&Host> = hosts
         .iter()
@@ -455,22 +534,22 @@ fn chosen(
 
 /// Fails if control planes went through several minor versions: only a snapshot can roll them back.
 fn check_reach(
-    there: &Document,
-    known: &ClusterSnapshot<'_>,
+    upgrade: &Document,
+    cluster: &ClusterSnapshot<'_>,
     only: &[String],
     request: &RollbackRequest,
 ) -> Result<()> {
-    let is_control_plane = |id: &String| known.from.control_planes().any(|host| host.id() == *id);
-    if there.hops.len() > 1
-        && there.runtime != "script"
+    let is_control_plane = |id: &String| cluster.from.control_planes().any(|host| host.id() == *id);
+    if upgrade.hops.len() > 1
+        && upgrade.runtime != "script"
         && request.from_snapshot.is_none()
         && only.iter().any(is_control_plane)
     {
         return Err(Error::check_failed(format!(
             "{} spans {} versions: control planes cannot be rolled back that far without a \
                  snapshot",
-            there.id,
-            there.hops.len()
+            upgrade.id,
+            upgrade.hops.len()
         ))
         .hint(
             "pass --from-snapshot to restore the cluster's backup; everything written since is \
@@ -487,7 +566,7 @@ pub(crate) fn close_untouched(
     session: &Session<'_>,
 ) -> Result<bool> {
     let options = options.of_another_run();
-    let work = Work::begin_asking_hosts("rollback", cluster, &options, session)?;
+    let work = Work::begin_asking_hosts(Operation::Rollback, cluster, &options, session)?;
     let upgrades = UpgradeStore::of(work.state.files());
     let Some(open) = upgrades.open()?.filter(Document::is_reconfiguration) else {
         return Ok(false);
@@ -496,12 +575,12 @@ pub(crate) fn close_untouched(
     let to = [UpgradeImage::of(&open.from)];
     let sides = sides(&work, &old, &Start::Settings(Box::new(new)), &to, &[])?;
     work.with_execution(sides.target(), false, |execution| {
-        let known = know(&sides, &work, execution)?;
-        if touched_by_settings(&known, &Scope::Cluster, &open)?.values().any(|touched| *touched) {
+        let cluster = know(&sides, &work, execution)?;
+        if touched_by_settings(&cluster, &Scope::Cluster, &open)?.values().any(|touched| *touched) {
             return Ok(false);
         }
-        release_nodes(&known)?;
-        start_over(&open, &known)?;
+        release_nodes(&cluster)?;
+        start_over(&open, &cluster)?;
         // The record says that it was in process.
         execution.state_store.mark(&PhaseUpdate::Success)?;
         Ok(true)
@@ -510,10 +589,10 @@ pub(crate) fn close_untouched(
 
 /// Closes an open upgrade that has touched no host: the same upgrade starts over, with its checks
 /// and a backup of its own.
-fn start_over(open: &Document, known: &ClusterSnapshot<'_>) -> Result<()> {
-    let state = known.from.state.directory();
-    if let Some(past) = known.upgrades.journal(state, open)? {
-        known.upgrades.close_journal(state, &past)?;
+fn start_over(open: &Document, cluster: &ClusterSnapshot<'_>) -> Result<()> {
+    let state = cluster.from.state.directory();
+    if let Some(past) = cluster.upgrades.journal(state, open)? {
+        cluster.upgrades.close_journal(state, &past)?;
     }
-    abandon(open, known).map(|_| ())
+    abandon(open, cluster).map(|_| ())
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::front_end::Announcement;
+use crate::operation::Operation;
 use crate::session::Session;
 use crate::upgrade::resume::{Continuing, resume_in};
 use crate::work::{RunOptions, Work};
@@ -78,7 +79,7 @@ fn wait(
     let upgrades = UpgradeStore::of(state.files());
     let pause_file = upgrades.pause_file(&open.id)?;
     // Whoever holds the lock has taken over, and records how the upgrade goes on.
-    let paused = || match state.lock("upgrade", Timestamp::now().as_second()) {
+    let paused = || match state.lock(Operation::Upgrade.name(), Timestamp::now().as_second()) {
         Ok(_held) => upgrades.set_status(&open.id, UpgradeStatus::Paused),
         Err(error) if error.kind() == Kind::Busy => Ok(()),
         Err(error) => Err(error),
@@ -126,7 +127,7 @@ fn once(
     let options = options.of_another_run();
     let mut is_told = false;
     loop {
-        let work = Work::begin_asking_hosts("upgrade", cluster, &options, session);
+        let work = Work::begin_asking_hosts(Operation::Upgrade, cluster, &options, session);
         let went = work.and_then(|work| {
             let upgrades = UpgradeStore::of(work.state.files());
             match upgrades.open()? {

@@ -8,10 +8,9 @@ impl Work<'_> {
     /// reason why a corrected image fails as well.
     pub(super) fn with_way_out(&self, error: Error) -> Error {
         let is_again = self.current.as_ref().is_some_and(|current| !current.exists());
-        let creates = matches!(self.verb.as_str(), "run" | "apply");
         let is_of_host =
             matches!(error.kind(), Kind::CommandFailed | Kind::CheckFailed | Kind::Failed);
-        if !(is_again && creates && is_of_host) {
+        if !(is_again && self.operation.creates() && is_of_host) {
             return error;
         }
         error.hint(format!(

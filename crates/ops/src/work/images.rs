@@ -1,4 +1,4 @@
-//! The images of an operation: what it needs of them depends on the verb and on what the cluster has already.
+//! The images of an operation: what it needs of them depends on the operation and on what the cluster has already.
 //! Must not know how images are pulled.
 
 use std::collections::BTreeSet;
@@ -14,11 +14,10 @@ impl Work<'_> {
         let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);
         let installed: BTreeSet<&String> = mounts.map(|mount| &mount.image).collect();
         let read = names.iter().map(|name| {
-            let needed = match self.verb.as_str() {
-                // Hosts have the files already.
-                "rollback" | "renumber" => Needed::FilesRead,
-                "run" if installed.contains(name) => Needed::FilesRead,
-                _ => self.options.source.needed(),
+            let needed = if self.operation.hosts_have(installed.contains(name)) {
+                Needed::FilesRead
+            } else {
+                self.options.source.needed()
             };
             self.session.images(std::slice::from_ref(name), self.state.name(), None, needed)
         });

@@ -141,7 +141,7 @@ fn run(
         prepared = sink.prepare(plan, &blobs);
     }
     let prepared = prepared?;
-    let counts = [const { AtomicU64::new(0) }; 3];
+    let (copied, mounted, existed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     workers::for_each(&plan.blobs, jobs, &stop, |blob| {
         let mut put = put_blob(sink, blob, &blobs);
         if let Err(error) = &put
@@ -156,13 +156,13 @@ fn run(
         if !was_prepared && put != Put::Copied {
             progress(blob.size);
         }
-        let which = match put {
-            _ if was_prepared => 0,
-            Put::Copied => 0,
-            Put::Mounted => 1,
-            Put::Existed => 2,
+        let counter = match put {
+            _ if was_prepared => &copied,
+            Put::Copied => &copied,
+            Put::Mounted => &mounted,
+            Put::Existed => &existed,
         };
-        counts[which].fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         Ok(())
     })?;
     for document in &plan.documents {
@@ -171,10 +171,16 @@ fn run(
             .context(|| format!("cannot write manifest {}", descriptor.digest))?;
     }
     sink.finish(&plan.root.descriptor, &plan.root.bytes, verdict)?;
-    let [copied, mounted, existed] = counts.map(AtomicU64::into_inner);
     let (reused, asked) = source.counts();
     let bytes = bytes.into_inner().saturating_sub(reused).saturating_add(asked);
-    Ok(Moved { copied, mounted, existed, bytes, reused, total: plan.total() })
+    Ok(Moved {
+        copied: copied.into_inner(),
+        mounted: mounted.into_inner(),
+        existed: existed.into_inner(),
+        bytes,
+        reused,
+        total: plan.total(),
+    })
 }
 
 fn put_blob(sink: &dyn ImageSink, blob: &Descriptor, blobs: &Blobs<'_>) -> Result<Put> {

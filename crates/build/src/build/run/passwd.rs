@@ -155,16 +155,15 @@ fn number(text: &[u8], spec: &[u8]) -> Result<Option<u32>> {
         return Ok(None);
     }
     id(text).filter(|&id| id <= GREATEST).map(Some).ok_or_else(|| {
-        Error::new(
-            Kind::Usage,
-            format!("the id in `{}` is above {GREATEST}", String::from_utf8_lossy(spec)),
-        )
+        let spec = String::from_utf8_lossy(spec);
+        Error::usage(format!("the id in `{spec}` is above {GREATEST}")).about(spec)
     })
 }
 
 fn unknown(what: &str, name: &[u8], file: &str) -> Error {
     let name = String::from_utf8_lossy(name);
     Error::not_found(format!("{what} `{name}` is not in {file} of the image"))
+        .about(name)
         .hint("create it in an earlier RUN or COPY the file, or use a numeric id")
 }
 
@@ -204,6 +203,7 @@ fn id(text: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use imgctl_base::error::Kind;
     use proptest::prelude::*;
 
     const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n# comment\nbroken:x:one:1::/:\n\napp:x:1000:1001:App:/home/app:/bin/sh\n7:x:70:71::/seven:\nnohome:x:5:5:::\n";

@@ -103,6 +103,7 @@ pub(super) fn login(ssh: &Ssh, surroundings: &Surroundings<'_>) -> Result<Login>
         key_passphrase: fetch(&ssh.key_passphrase, "passphrase", false)?,
         sudo_password: fetch(&ssh.sudo_password, "password for sudo", false)?,
         jump: ssh.jump.clone(),
+        is_recorded: false,
     })
 }
 

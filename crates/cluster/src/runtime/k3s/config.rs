@@ -157,7 +157,7 @@ fn is_k3s(document: &Value) -> bool {
     is_bare || text("apiVersion").contains("k3s") || text("kind").to_lowercase().contains("k3s")
 }
 
-/// Returns the values that sealos writes by default (sealos.md 8.7). Leaves out IPVS and other
+/// Returns the values that sealos writes by default. Leaves out IPVS and other
 /// options that need a virtual address, because workers have their own load balancer.
 fn defaults() -> Map<String, Value> {
     let defaults = json!({

@@ -1,7 +1,7 @@
 //! k3s: server and agent in one binary, embedded etcd, join by token.
 //!
 //! The image's `init` script installs the binary and the unit; this module writes the configuration
-//! and starts and watches the service. Facts: sealos.md 8.7.
+//! and starts and watches the service.
 
 mod config;
 mod elsewhere;

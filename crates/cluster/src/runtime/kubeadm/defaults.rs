@@ -1,4 +1,4 @@
-//! Defaults for values that neither the image nor the Clusterfile sets (sealos.md 8.1), and removal
+//! Defaults for values that neither the image nor the Clusterfile sets, as in sealos, and removal
 //! of those that a Kubernetes version does not support.
 
 use serde_json::{Map, Value, json};

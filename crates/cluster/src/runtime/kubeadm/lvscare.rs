@@ -1,5 +1,5 @@
-//! LVScare on workers: the API's virtual address as an IPVS service, maintained by a static Pod
-//! (sealos.md 8.5). For images whose label `image` names it.
+//! LVScare on workers: the API's virtual address as an IPVS service, maintained by a static Pod,
+//! as in sealos. For images whose label `image` names it.
 
 use serde_json::json;
 

@@ -1,7 +1,6 @@
 //! kubeadm: configuration, certificates, init, joins, and rollback.
 //!
-//! [`Kubeadm`] defines the actions; each file in this module implements one part. Facts: sealos.md
-//! 8.
+//! [`Kubeadm`] defines the actions; each file in this module implements one part.
 
 #[cfg(test)]
 mod certificate_tests;

@@ -12,6 +12,7 @@ use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, load_pub
 use russh::{MethodKind, MethodSet};
 use tokio::net::UnixStream;
 
+use crate::host::login::RECORDED;
 use crate::host::ssh::algorithms::rsa_hash;
 use crate::host::ssh::client::Client;
 use crate::host::ssh::keys::{Key, KeyCache};
@@ -286,7 +287,11 @@ impl Attempts {
         if !self.notes.is_empty() {
             error = error.caused_by(self.notes.join("; "));
         }
-        error.hint("check the user (--user), the keys (--pk FILE, --pk-passwd-file) or the password (--passwd-file, IMGCTL_SSH_PASSWORD)")
+        error.hint(if target.login.is_recorded {
+            RECORDED
+        } else {
+            "check the user (--user), the keys (--pk FILE, --pk-passwd-file) or the password (--passwd-file, IMGCTL_SSH_PASSWORD)"
+        })
     }
 }
 

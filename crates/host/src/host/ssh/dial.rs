@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::host::known_hosts::KnownHosts;
+use crate::host::login::RECORDED;
 use crate::host::ssh::Ssh;
 use crate::host::ssh::algorithms::{SHA1, host_may_use_sha1};
 use crate::host::ssh::auth::{Attempts, Outcome};
@@ -74,10 +75,12 @@ pub(super) async fn dial(
         "{} ended the connection after too many attempts to log in as {}",
         target.label, target.user
     ))
-    .hint(
+    .hint(if target.login.is_recorded {
+        RECORDED
+    } else {
         "pass the key that it accepts (--pk FILE) and remove the others from the agent, or set \
-           IdentitiesOnly in ~/.ssh/config",
-    ))
+         IdentitiesOnly in ~/.ssh/config"
+    }))
 }
 
 /// Returns the login timeout: PAM and agents are slower than the network.

@@ -105,7 +105,7 @@ fn decode(text: &str, passphrase: Option<&Secret>) -> Result<PrivateKey, String>
     match keys::decode_secret_key(text, passphrase) {
         Ok(key) => Ok(key),
         Err(keys::Error::KeyIsEncrypted) => {
-            Err("is encrypted, and no passphrase was given (--pk-passwd-file)".to_owned())
+            Err("is encrypted, and no passphrase was given".to_owned())
         }
         Err(error) if passphrase.is_some() && text.contains("PRIVATE KEY") => {
             Err(format!("cannot be read: is the passphrase right? ({error})"))

@@ -47,10 +47,8 @@ pub(super) struct Ssh {
 
 impl Ssh {
     pub(super) fn new(target: Target, via: Option<Arc<Self>>, keys: Arc<KeyCache>) -> Arc<Self> {
-        let login = &target.login;
-        let password = login.sudo_password.clone().or(login.password.clone());
         Arc::new(Self {
-            sudo: Sudo::new(target.label.clone(), target.user.clone(), password),
+            sudo: Sudo::new(target.label.clone(), target.user.clone(), &target.login),
             target,
             via,
             keys,
