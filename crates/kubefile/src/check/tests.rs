@@ -43,7 +43,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("UndefinedVar", "FROM scratch\nENV a=1 b=$a\n", "2:11"),
     ("UndefinedVar", "FROM scratch\nARG a\nFROM scratch\nUSER ${a}\n", "4:6"),
     ("UndefinedVar", "FROM x\nENV NAME=1\nLABEL a=$NAEM\n", "3:9"),
-    ("UndefinedVar", "FROM scratch AS p\nARG a\nENV e=1\nFROM p\nUSER $e:$a\n", "5:9"),
+    ("UndefinedVar", "FROM scratch AS p\nARG a\nENV e=1\nFROM p\nUSER $e:$a:$b\n", "5:12"),
     ("WorkdirRelativePath", "FROM a\nWORKDIR b\nWORKDIR c\n", "2:9"),
     ("ClusterImageType", "FROM scratch\nLABEL sealos.io.type=rootsf version=1\n", "2:22"),
     ("ClusterImageType", "FROM scratch\nLABEL apps.sealos.io/type=\"addons\"\n", "2:27"),

@@ -13,9 +13,8 @@ const MAX_FINDINGS: usize = 100;
 /// The variables that are set at some point of a stage.
 #[derive(Default)]
 struct Scope {
-    /// Environment variables, which stages built on this one inherit.
-    environment: HashSet<String>,
-    arguments: HashSet<String>,
+    /// Environment variables and arguments, which stages built on this one inherit.
+    names: HashSet<String>,
     /// The stage that this stage builds on.
     parent: Option<usize>,
     /// Whether the base image may set variables that are unknown here.
@@ -48,10 +47,10 @@ pub(super) fn check(
             };
             match &instruction.kind {
                 InstructionKind::Env(pairs) => {
-                    scope.environment.extend(pairs.iter().map(|(key, _)| key.clone()));
+                    scope.names.extend(pairs.iter().map(|(key, _)| key.clone()));
                 }
                 InstructionKind::Arg(args) => {
-                    scope.arguments.extend(args.iter().map(|(key, _)| key.clone()));
+                    scope.names.extend(args.iter().map(|(key, _)| key.clone()));
                 }
                 _ => {}
             }
@@ -62,24 +61,19 @@ pub(super) fn check(
 fn base(stage: &Stage, options: &CheckOptions<'_>) -> Scope {
     let mut scope = Scope::default();
     // Every builder sets a PATH.
-    scope.environment.insert("PATH".to_owned());
+    scope.names.insert("PATH".to_owned());
     if !is_scratch(&stage.from) {
         let names = options.base_environment.and_then(|names| names(&stage.from.image));
         scope.open = names.is_none();
-        scope.environment.extend(names.unwrap_or_default());
+        scope.names.extend(names.unwrap_or_default());
     }
     scope
 }
 
-/// Returns the names available to a stage: its own arguments, its environment and that of the
-/// stages it builds on.
+/// Returns the names available to a stage: its own, and those of the stages it builds on.
 fn names(scopes: &[Scope]) -> impl Iterator<Item = &HashSet<String>> {
-    let below = std::iter::successors(scopes.last(), |scope| scopes.get(scope.parent?));
-    scopes
-        .last()
-        .map(|scope| &scope.arguments)
-        .into_iter()
-        .chain(below.map(|scope| &scope.environment))
+    let all = std::iter::successors(scopes.last(), |scope| scopes.get(scope.parent?));
+    all.map(|scope| &scope.names)
 }
 
 fn report(
