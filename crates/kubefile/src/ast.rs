@@ -51,6 +51,18 @@ pub struct CheckDirective {
     pub(crate) experimental_all: bool,
 }
 
+impl CheckDirective {
+    /// Parses the value of the directive; the error says what is wrong.
+    pub fn parse(value: &str) -> Result<Self, String> {
+        super::lexer::check_directive(value)
+    }
+
+    /// Whether the rule `name` is suppressed.
+    pub(crate) fn skips(&self, name: &str) -> bool {
+        self.skip_all || self.skip.iter().any(|skipped| skipped.eq_ignore_ascii_case(name))
+    }
+}
+
 /// A `FROM` and the instructions that follow it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
@@ -75,6 +87,8 @@ pub struct From {
     pub text: String,
     pub span: Span,
     pub map: LineMap,
+    /// The comment lines right above, without `#`.
+    pub comments: Vec<String>,
 }
 
 impl From {
@@ -97,6 +111,8 @@ pub struct Instruction {
     /// and heredoc bodies.
     pub text: String,
     pub map: LineMap,
+    /// The comment lines right above, without `#`.
+    pub comments: Vec<String>,
 }
 
 impl Instruction {

@@ -326,6 +326,7 @@ impl Reader<'_> {
             map: folded.map.tail(&folded.text, offset),
             span: folded.span,
             heredocs: folded.heredocs.clone(),
+            comments: Vec::new(),
         };
         let (parsed, problems) = parse(&inner, self.escape);
         self.problems.extend(
@@ -377,6 +378,7 @@ impl Reader<'_> {
             text: folded.text.clone(),
             span: folded.span,
             map: folded.map.clone(),
+            comments: folded.comments.clone(),
         })
     }
 }
@@ -384,7 +386,8 @@ impl Reader<'_> {
 /// Builds an instruction from its kind and its folded line.
 pub(super) fn instruction(kind: InstructionKind, folded: Folded) -> Instruction {
     let name = name_of(words::split_first(&folded.text).0).unwrap_or_default();
-    Instruction { name, kind, span: folded.span, text: folded.text, map: folded.map }
+    let Folded { text, map, span, comments, .. } = folded;
+    Instruction { name, kind, span, text, map, comments }
 }
 
 /// Parses the legacy form `KEY VALUE` of `ENV` and `LABEL`: the first word has no `=`.

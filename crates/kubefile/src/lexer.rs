@@ -17,6 +17,8 @@ pub(super) struct Folded {
     /// From the first character to the end of the last line, here-documents included.
     pub(super) span: Span,
     pub(super) heredocs: Vec<Heredoc>,
+    /// The text of the comment lines right above, without blank lines between.
+    pub(super) comments: Vec<String>,
 }
 
 /// The result of lexing a file.
@@ -34,6 +36,7 @@ pub(super) fn lex(text: &str, found: &mut Vec<Diagnostic>) -> Lexed {
     let mut lexer = Lexer {
         lines: text.split_inclusive('\n').collect(),
         next: 0,
+        comments: Vec::new(),
         lexed: Lexed::default(),
         found,
     };
@@ -49,6 +52,7 @@ pub(super) fn lex_plain(text: &str, escape: char, found: &mut Vec<Diagnostic>) -
     let mut lexer = Lexer {
         lines: text.split_inclusive('\n').collect(),
         next: 0,
+        comments: Vec::new(),
         lexed: Lexed::default(),
         found,
     };
@@ -63,6 +67,8 @@ struct Lexer<'a> {
     lines: Vec<&'a str>,
     /// Index of the next line to read; its line number is one higher.
     next: usize,
+    /// The comment lines before the next line.
+    comments: Vec<String>,
     lexed: Lexed,
     found: &'a mut Vec<Diagnostic>,
 }
@@ -111,6 +117,10 @@ impl<'a> Lexer<'a> {
             let visible = line.trim_start();
             if visible.starts_with('#') || visible.is_empty() {
                 if !continues {
+                    match visible.strip_prefix('#') {
+                        Some(comment) => self.comments.push(comment.trim().to_owned()),
+                        None => self.comments.clear(),
+                    }
                     return None;
                 }
                 if visible.is_empty() {
@@ -137,7 +147,8 @@ impl<'a> Lexer<'a> {
             }
         }
         text.truncate(text.trim_end().len());
-        (!text.is_empty()).then_some(Folded { text, map, span, heredocs: Vec::new() })
+        let comments = std::mem::take(&mut self.comments);
+        (!text.is_empty()).then_some(Folded { text, map, span, heredocs: Vec::new(), comments })
     }
 
     /// Reads the bodies of the here-documents that the line opens.
@@ -255,9 +266,16 @@ fn key_value(line: &str) -> Option<(&str, &str)> {
     (word && !value.is_empty()).then_some((key, value))
 }
 
-/// Parses `skip=A,B;error=true;experimental=C`.
-fn check_directive(value: &str) -> Result<CheckDirective, String> {
+/// Returns the text of a `# check=` comment above an instruction.
+pub(super) fn check_comment(comment: &str) -> Option<CheckDirective> {
+    let (key, value) = comment.split_once('=')?;
+    key.trim().eq_ignore_ascii_case("check").then(|| check_directive(value).ok()).flatten()
+}
+
+/// Parses `skip=A,B;error=true;experimental=C`; text after `//` is a comment.
+pub(super) fn check_directive(value: &str) -> Result<CheckDirective, String> {
     let mut check = CheckDirective::default();
+    let value = value.split("//").next().unwrap_or_default();
     for setting in value.split(';').map(str::trim).filter(|s| !s.is_empty()) {
         let (key, value) = setting
             .split_once('=')

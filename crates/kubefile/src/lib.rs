@@ -20,4 +20,4 @@ pub mod parser;
 mod reader;
 mod words;
 
-pub use parser::{parse, parse_instruction};
+pub use parser::{parse, parse_instruction, parse_leniently};

@@ -18,8 +18,17 @@ const MAX_DIAGNOSTICS: usize = 50;
 
 /// Parses a Kubefile; `name` is the file's display name. Returns all errors in file order.
 pub fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
-    let text = decode(text)?;
+    let (kubefile, found) = parse_leniently(name, text);
+    if found.is_empty() { Ok(kubefile) } else { Err(found) }
+}
+
+/// Parses a Kubefile as [`parse`] does, and returns what can be read of it beside the errors.
+pub fn parse_leniently(name: &str, text: &[u8]) -> (Kubefile, Vec<Diagnostic>) {
     let mut found = Vec::new();
+    let text = decode(text).unwrap_or_else(|problems| {
+        found = problems;
+        ""
+    });
     let lexed = lexer::lex(text, &mut found);
     let escape = lexed.directives.escape;
     let mut kubefile = Kubefile {
@@ -41,12 +50,10 @@ pub fn parse(name: &str, text: &[u8]) -> Result<Kubefile, Vec<Diagnostic>> {
     if kubefile.stages.is_empty() && found.is_empty() {
         found.push(no_from(text));
     }
-    if found.iter().any(|d| d.severity == Severity::Error) {
-        found.sort_by_key(|diagnostic| diagnostic.span);
-        found.truncate(MAX_DIAGNOSTICS);
-        return Err(found);
-    }
-    Ok(kubefile)
+    found.retain(|diagnostic| diagnostic.severity == Severity::Error);
+    found.sort_by_key(|diagnostic| diagnostic.span);
+    found.truncate(MAX_DIAGNOSTICS);
+    (kubefile, found)
 }
 
 /// Parses a single instruction: an `ONBUILD` trigger from a base image's config. Rejects `FROM`,

@@ -132,6 +132,9 @@ fn show(
 fn check(options: &build::Options, reports: &Reports, context: &Context) -> Result<()> {
     let checked = build::check(context.store()?, options)?;
     reports.checked(&checked, context)?;
+    if checked.has_mistakes() {
+        return Err(Error::usage(format!("{} has mistakes", checked.name)));
+    }
     if checked.fails {
         return Err(Error::new(Kind::CheckFailed, "the Kubefile has errors"));
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use imgctl_kubefile::diagnostic::{self, Diagnostic};
+use imgctl_kubefile::diagnostic::{self, Diagnostic, Severity};
 
 /// A Kubefile that was checked.
 #[derive(Clone, Debug)]
@@ -14,11 +14,17 @@ pub struct Checked {
     pub text: Vec<u8>,
     /// In the order of the file.
     pub findings: Vec<Diagnostic>,
-    /// Errors always fail the check, warnings only if the file contains `# check=error=true`.
+    /// Mistakes in the language always fail the check, other findings only if the file contains
+    /// `# check=error=true`.
     pub fails: bool,
 }
 
 impl Checked {
+    /// Whether the file has mistakes in the language.
+    pub fn has_mistakes(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
     /// Returns the findings as lines of text, with the lines of the file that they concern.
     pub fn render(&self, colour: bool) -> String {
         let mut lines = diagnostic::render(&self.findings, &self.name, &self.text, colour);

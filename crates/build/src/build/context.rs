@@ -102,6 +102,11 @@ impl ContextTree {
         self.has_embedded_registry = self.root.symlink_metadata(DIRECTORY.as_ref()).is_err();
     }
 
+    /// Whether the ignore rules hide a path, whether or not it exists.
+    pub(crate) fn hides(&self, path: &str) -> bool {
+        self.rules.matches(path.as_bytes())
+    }
+
     /// Whether there are any ignore rules.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rules.is_empty()

@@ -21,7 +21,7 @@ use crate::build::step_cache::{StatCache, StepCache};
 use crate::cache::export::Collected;
 use crate::cache::records::Used;
 use crate::cache::{import, inline};
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile as kubefile;
@@ -39,7 +39,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     let sources = if options.no_cache { &[] } else { options.cache.from.as_slice() };
     let importing = import::start(sources, store, options.base_images.client.as_ref());
     let (directory, source) = file::load(store, options)?;
-    let mut kubefile = source.parse()?;
+    let mut kubefile = source.parse(options)?;
     let options = &with_source_date_epoch(options, &source, &kubefile)?;
     if let (Some(image), Some(first)) = (&options.overrides.from, kubefile.stages.first_mut()) {
         first.from.image.clone_from(image);
@@ -47,7 +47,13 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     reporter.note(&format!("building from {}", source.name));
     let mut context = file::context_tree(options, directory.as_ref(), &source)?;
     let check = || lint::checked(store, options, context.as_ref(), &source, &kubefile);
-    let checked = options.lint.then(check).transpose()?;
+    let checked = (options.lint || kubefile.directives.check.error).then(check).transpose()?;
+    if let Some(checked) = checked.as_ref().filter(|checked| checked.fails) {
+        let found = format!("the checks of {} have findings, which it calls errors", source.name);
+        return Err(Error::new(Kind::CheckFailed, found)
+            .lines(checked.render(false).lines())
+            .hint("correct them, or remove error=true from its `# check=` directive"));
+    }
     let lease = store.lease()?;
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
@@ -436,7 +442,7 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan) {
             || plan.globals.declared().contains(name)
             || plan.globals.values().contains_key(name)
             || PROXY_ARGS.contains(&name.as_str())
-            || [EPOCH, HOSTNAME].contains(&name.as_str());
+            || [EPOCH, HOSTNAME, file::CHECK].contains(&name.as_str());
         if !is_known {
             shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }

@@ -9,7 +9,7 @@ use crate::build::options::{ContextSource, Options};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::place::Place;
-use imgctl_kubefile::ast::Kubefile;
+use imgctl_kubefile::ast::{CheckDirective, Kubefile};
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
@@ -20,6 +20,8 @@ const NAMES: [&str; 5] = ["Kubefile", "Sealfile", "Dockerfile", "Containerfile",
 /// Ignore files in a context's root; the first that exists is used.
 const IGNORE_NAMES: [&str; 4] =
     [".imgctlignore", ".containerignore", ".dockerignore", ".sealignore"];
+/// The build argument with the checks to skip and whether findings fail the build.
+pub(super) const CHECK: &str = "BUILDKIT_DOCKERFILE_CHECK";
 /// Maximum size of a Kubefile or ignore file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
@@ -33,12 +35,26 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Parses what can be read of the Kubefile, and returns its mistakes. The build argument replaces
+    /// the directive of the file (BuildKit).
+    pub(super) fn parse_leniently(&self, options: &Options) -> Result<(Kubefile, Vec<Diagnostic>)> {
+        let (mut kubefile, mistakes) = imgctl_kubefile::parse_leniently(&self.name, &self.bytes);
+        if let Some(text) = options.build_args.get(CHECK) {
+            kubefile.directives.check = CheckDirective::parse(text).map_err(|why| {
+                Error::usage(format!("the build argument {CHECK} is `{text}`: {why}"))
+            })?;
+        }
+        Ok((kubefile, mistakes))
+    }
+
     /// Parses the Kubefile; all of its errors are reported at once.
-    pub(super) fn parse(&self) -> Result<Kubefile> {
-        imgctl_kubefile::parse(&self.name, &self.bytes).map_err(|found| {
-            let places: Vec<Place> = found.iter().filter_map(|found| self.place(found)).collect();
-            diagnostic::into_error(&found, &self.name, &self.bytes).at(places)
-        })
+    pub(super) fn parse(&self, options: &Options) -> Result<Kubefile> {
+        let (kubefile, found) = self.parse_leniently(options)?;
+        if found.is_empty() {
+            return Ok(kubefile);
+        }
+        let places: Vec<Place> = found.iter().filter_map(|found| self.place(found)).collect();
+        Err(diagnostic::into_error(&found, &self.name, &self.bytes).at(places))
     }
 
     /// Returns the place of a finding, unless the text came from standard input.

@@ -286,14 +286,22 @@ fn ports(word: &str) -> Result<Vec<String>> {
         return Err(wrong());
     }
     // `ip:host:container` as in `docker run -p`: only the container's port counts.
-    let range = range.rsplit(':').next().unwrap_or(range);
-    let (first, last) = range.split_once('-').unwrap_or((range, range));
-    let first: u16 = first.parse().map_err(|_| wrong())?;
-    let last: u16 = last.parse().map_err(|_| wrong())?;
-    if first > last {
+    let mut parts = range.rsplit(':');
+    let ports = port_range(parts.next().unwrap_or_default()).ok_or_else(wrong)?;
+    let published = parts.next().unwrap_or_default();
+    let address = parts.rev().collect::<Vec<_>>().join(":");
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    let is_address = address.is_empty() || address.parse::<std::net::IpAddr>().is_ok();
+    if !is_address || !(published.is_empty() || port_range(published).is_some()) {
         return Err(wrong());
     }
-    Ok((first..=last).map(|port| format!("{port}/{protocol}")).collect())
+    Ok(ports.map(|port| format!("{port}/{protocol}")).collect())
+}
+
+fn port_range(text: &str) -> Option<std::ops::RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some(first..=last)
 }
 
 impl Stage<'_> {
@@ -454,7 +462,10 @@ mod tests {
         assert_eq!(ports("80").unwrap(), ["80/tcp"]);
         assert_eq!(ports("53/UDP").unwrap(), ["53/udp"]);
         assert_eq!(ports("8000-8002").unwrap(), ["8000/tcp", "8001/tcp", "8002/tcp"]);
-        for bad in ["", "x", "80/x", "2-1", "70000", "1-"] {
+        for published in ["8080:80", "127.0.0.1:8080:80", "[::1]:1-2:80", "::1:1:80", ":80"] {
+            assert_eq!(ports(published).unwrap(), ["80/tcp"], "{published}");
+        }
+        for bad in ["", "x", "80/x", "2-1", "70000", "1-", "localhost:80:80", "host:80", "80:"] {
             assert!(ports(bad).is_err(), "{bad:?}");
         }
     }

@@ -17,8 +17,17 @@ const fn rule(name: &'static str, finds: &'static str, help: &'static str) -> Ru
     Rule { name, finds, help }
 }
 
+/// The rules that BuildKit does not have.
+pub(super) const OWN: [&str; 5] = [
+    "ClusterImageType",
+    "CommandElementsAreCommands",
+    "EmbeddedArchiveCopied",
+    "RelativeCopyPath",
+    "RootfsVersionLabel",
+];
+
 /// Every rule, in alphabetical order.
-pub const RULES: [Rule; 23] = [
+pub const RULES: [Rule; 26] = [
     rule(
         "ClusterImageType",
         "A type label has a value that is not a type",
@@ -35,6 +44,11 @@ pub const RULES: [Rule; 23] = [
         "Write all instruction names in one case, usually upper case.",
     ),
     rule(
+        "CopyIgnoredFile",
+        "A source of `COPY` or `ADD` is hidden by the ignore file",
+        "The build will not find the file. Add an exception to the ignore file, or remove the source.",
+    ),
+    rule(
         "DuplicateStageName",
         "Two stages have one name",
         "`--from` and `FROM` mean the last stage of a name. Give each stage its own name.",
@@ -43,6 +57,11 @@ pub const RULES: [Rule; 23] = [
         "EmbeddedArchiveCopied",
         "An archive whose image is embedded is copied into the image as well",
         "The image of an archive in `images/skopeo` is embedded in the registry; a `COPY` or `ADD` of the archive stores it twice. Leave it out with `--exclude`.",
+    ),
+    rule(
+        "ExposeInvalidFormat",
+        "`EXPOSE` has an address or a port of the host",
+        "An image cannot say where its ports are published. Write the port of the container only.",
     ),
     rule(
         "ExposeProtoCasing",
@@ -59,6 +78,11 @@ pub const RULES: [Rule; 23] = [
         "InvalidDefaultArgInFrom",
         "A `FROM` names no image unless a build argument is given",
         "Give the `ARG` a default, so that the file builds without `--build-arg`.",
+    ),
+    rule(
+        "InvalidDefinitionDescription",
+        "The comment above an `ARG` or a stage does not begin with its name",
+        "`# NAME text` above an `ARG` or a named stage describes it. Only with `# check=experimental=InvalidDefinitionDescription`.",
     ),
     rule(
         "JSONArgsRecommended",

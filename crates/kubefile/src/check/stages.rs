@@ -29,8 +29,8 @@ const RESERVED: [&str; 2] = ["scratch", "context"];
 pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
     let mut names: HashSet<&str> = HashSet::new();
     let defaults = defaults(kubefile);
-    // Whether the working directory at the end of each stage is known.
-    let mut known_directory = Vec::new();
+    // Whether the working directory at the end of each stage is known, and whether a WORKDIR set it.
+    let mut directories_at_end: Vec<(bool, bool)> = Vec::new();
     for stage in &kubefile.stages {
         if let Some(name) = &stage.from.name {
             let duplicate = !names.insert(name);
@@ -39,11 +39,11 @@ pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut 
         as_casing(&stage.from, found);
         platform(kubefile.directives.escape, &stage.from, found);
         arguments(kubefile.directives.escape, &defaults, &stage.from, found);
-        let known = match parents.get(stage.index).copied().flatten() {
-            Some(parent) => known_directory.get(parent).copied().unwrap_or(false),
-            None => is_scratch(&stage.from),
+        let at_start = match parents.get(stage.index).copied().flatten() {
+            Some(parent) => directories_at_end.get(parent).copied().unwrap_or_default(),
+            None => (is_scratch(&stage.from), false),
         };
-        known_directory.push(directories(stage, known, found));
+        directories_at_end.push(directories(stage, at_start, found));
     }
 }
 
@@ -82,6 +82,10 @@ fn as_casing(from: &From, found: &mut Vec<Diagnostic>) {
         return;
     };
     let lower = keyword == keyword.to_lowercase();
+    // ConsistentInstructionCasing reports a keyword in both cases.
+    if !lower && keyword != keyword.to_uppercase() {
+        return;
+    }
     let wanted = if lower { "as" } else { "AS" };
     if word != wanted {
         let span = from.map.locate(&from.text, head.len() - word.len(), head.len());
@@ -104,7 +108,9 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
             )
             .hint("remove --platform"),
         );
-    } else if expand::variables(platform, escape).is_ok_and(|used| used.is_empty()) {
+    } else if expand::variables(platform, escape).is_ok_and(|used| used.is_empty())
+        && !is_named_after(from, platform)
+    {
         found.push(
             Diagnostic::warning(
                 "FromPlatformFlagConstDisallowed",
@@ -114,6 +120,12 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
             .hint("remove it, or use $BUILDPLATFORM"),
         );
     }
+}
+
+/// Whether the name of a stage contains the system or the architecture that its platform fixes.
+fn is_named_after(from: &From, platform: &str) -> bool {
+    let name = from.name.as_deref().unwrap_or_default();
+    platform.to_lowercase().split('/').take(2).any(|part| !part.is_empty() && name.contains(part))
 }
 
 /// The global arguments with their defaults, if any.
@@ -189,14 +201,18 @@ fn is_image(name: &str) -> bool {
 }
 
 /// Reports relative paths whose meaning depends on the base image; returns whether the working
-/// directory is known at the end of the stage.
-fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>) -> bool {
-    let mut known = known_at_start;
+/// directory is known at the end of the stage, and whether a WORKDIR has set it.
+fn directories(
+    stage: &Stage,
+    (mut known, mut is_set): (bool, bool),
+    found: &mut Vec<Diagnostic>,
+) -> (bool, bool) {
     for instruction in &stage.instructions {
         match &instruction.kind {
             InstructionKind::Workdir(path) => {
                 let absolute = path.trim_start_matches(['"', '\'']).starts_with(['/', '$']);
-                if !absolute && !known {
+                // Of an empty image, too (BuildKit).
+                if !absolute && !is_set {
                     found.push(
                         Diagnostic::warning(
                             "WorkdirRelativePath",
@@ -207,7 +223,7 @@ fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>)
                     );
                 }
                 // One warning per stage is enough.
-                known = true;
+                (known, is_set) = (true, true);
             }
             InstructionKind::Copy(transfer) | InstructionKind::Add(transfer) if !known => {
                 let dest = &transfer.dest;
@@ -232,5 +248,5 @@ fn directories(stage: &Stage, known_at_start: bool, found: &mut Vec<Diagnostic>)
             _ => {}
         }
     }
-    known
+    (known, is_set)
 }

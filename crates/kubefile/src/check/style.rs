@@ -19,24 +19,30 @@ const SECRET_WORDS: [&str; 10] = [
     "token",
 ];
 
-pub(super) fn check(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
+/// Segments that say that such a name is none.
+const HARMLESS_WORDS: [&str; 3] = ["file", "public", "version"];
+
+pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
     casing(kubefile, found);
     for span in &kubefile.empty_continuations {
         let message = "an instruction continues over a blank line";
         let warning = Diagnostic::warning("NoEmptyContinuation", message, *span);
         found.push(warning.hint("remove the blank line, or make it a comment"));
     }
-    for arg in &kubefile.global_args {
-        secrets(arg, found);
-    }
     let in_cluster = cluster::is_cluster_image(kubefile);
+    // Whether a SHELL is in effect at the end of each stage.
+    let mut shells: Vec<bool> = Vec::new();
     for stage in &kubefile.stages {
         repeated(stage, found);
         for instruction in &stage.instructions {
             one(kubefile.directives.escape, instruction, found);
         }
+        let parent = parents.get(stage.index).copied().flatten();
+        let has_shell = parent.and_then(|parent| shells.get(parent).copied()).unwrap_or(false);
+        let mut warnings = Vec::new();
+        shells.push(json_arguments(stage, has_shell, &mut warnings));
         if !in_cluster {
-            json_arguments(stage, found);
+            found.append(&mut warnings);
         }
     }
 }
@@ -74,9 +80,14 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
 }
 
 fn expose(instruction: &Instruction, port: &str, found: &mut Vec<Diagnostic>) {
-    let Some((_, protocol)) = port.split_once('/') else {
-        return;
-    };
+    let (address, protocol) = port.split_once('/').unwrap_or((port, ""));
+    if address.contains(':') && !port.contains('$') {
+        let message = format!("{port} has an address or a port of the host");
+        let own = address.rsplit(':').next().unwrap_or_default();
+        let warning =
+            Diagnostic::warning("ExposeInvalidFormat", message, instruction.span_of(port));
+        found.push(warning.hint(format!("write {own}")));
+    }
     if !protocol.contains('$') && protocol.chars().any(char::is_uppercase) {
         let message = format!("the protocol of {port} is not in lower case");
         let warning = Diagnostic::warning("ExposeProtoCasing", message, instruction.span_of(port));
@@ -94,7 +105,7 @@ fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
         let lower = key.to_lowercase();
         let mut segments = lower.split('_');
         let secret = segments.clone().any(|segment| SECRET_WORDS.contains(&segment));
-        if secret && !segments.any(|segment| segment == "public") {
+        if secret && !segments.any(|segment| HARMLESS_WORDS.contains(&segment)) {
             found.push(
                 Diagnostic::warning(
                     "SecretsUsedInArgOrEnv",
@@ -131,14 +142,15 @@ fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
-    // A SHELL instruction indicates that the shell form is intended.
-    if stage.instructions.iter().any(|i| matches!(i.kind, InstructionKind::Shell(_))) {
-        return;
-    }
+/// Reports the shell form, unless a SHELL before it indicates that it is intended. Returns whether
+/// there is one at the end of the stage.
+fn json_arguments(stage: &Stage, has_shell: bool, found: &mut Vec<Diagnostic>) -> bool {
+    let mut has_shell = has_shell;
     for instruction in &stage.instructions {
-        if let InstructionKind::Cmd(CommandForm::Shell(_))
-        | InstructionKind::Entrypoint(CommandForm::Shell(_)) = &instruction.kind
+        has_shell |= matches!(instruction.kind, InstructionKind::Shell(_));
+        if !has_shell
+            && let InstructionKind::Cmd(CommandForm::Shell(_))
+            | InstructionKind::Entrypoint(CommandForm::Shell(_)) = &instruction.kind
         {
             found.push(
                 Diagnostic::warning(
@@ -153,14 +165,12 @@ fn json_arguments(stage: &Stage, found: &mut Vec<Diagnostic>) {
             );
         }
     }
+    has_shell
 }
 
 /// Reports instruction names that differ from the majority, which is either upper or lower case.
 fn casing(kubefile: &Kubefile, found: &mut Vec<Diagnostic>) {
     let mut names = Vec::new();
-    for arg in &kubefile.global_args {
-        names.push((first_word(&arg.text), name_span(arg)));
-    }
     for stage in &kubefile.stages {
         let name = first_word(&stage.from.text);
         names.push((name, stage.from.map.locate(&stage.from.text, 0, name.len())));

@@ -36,7 +36,19 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("RelativeCopyPath", "FROM a\nCOPY a a/\n", "2:8"),
     ("ReservedStageName", "FROM scratch AS context\n", "1:17"),
     ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A=1 DB_PASSWORD=x\n", "2:9"),
-    ("SecretsUsedInArgOrEnv", "ARG TOKEN\nFROM scratch\n", "1:5"),
+    ("SecretsUsedInArgOrEnv", "FROM scratch\nARG TOKEN\n", "2:5"),
+    ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A_KEY_FILE=1 KEY_VERSION=1 AUTH=1\n", "2:34"),
+    ("ExposeInvalidFormat", "FROM scratch\nEXPOSE 80 8080:81\n", "2:11"),
+    ("ExposeInvalidFormat", "FROM scratch\nEXPOSE 127.0.0.1:80:80/udp\n", "2:8"),
+    ("FromPlatformFlagConstDisallowed", "FROM --platform=linux/amd64 scratch AS arm64\n", "1:17"),
+    (
+        "InvalidDefinitionDescription",
+        "# check=experimental=all\n# b text\nFROM scratch AS b\n# a text\nARG b a\n# text\nFROM b AS c\n",
+        "7:1",
+    ),
+    ("JSONArgsRecommended", "FROM scratch\nCMD a b\nSHELL [\"a\"]\n", "2:1"),
+    ("WorkdirRelativePath", "FROM scratch\nWORKDIR b\n", "2:9"),
+    ("ConsistentInstructionCasing", "From scratch as a\n", "1:1"),
     ("StageNameCasing", "FROM scratch AS Base\n", "1:17"),
     ("UndefinedArgInFrom", "ARG VERSION=1\nFROM a:${VERSOIN:-1}$VERSOIN\n", "2:10"),
     ("UndefinedVar", "FROM scratch\nCOPY $a /\n", "2:6"),
@@ -58,8 +70,8 @@ fn every_rule_finds_what_it_is_for() {
     let split = "FROM scratch\nCMD [\"bash\", \"x.sh\"]\n";
     assert_eq!(findings("dir/Kubefile", split), ["2:1 CommandElementsAreCommands"]);
     for rule in rules::RULES {
-        let elsewhere =
-            ["CommandElementsAreCommands", "EmbeddedArchiveCopied"].contains(&rule.name);
+        let elsewhere = ["CommandElementsAreCommands", "CopyIgnoredFile", "EmbeddedArchiveCopied"]
+            .contains(&rule.name);
         let name = rule.name;
         assert!(elsewhere || BROKEN.iter().any(|(broken, _, _)| *broken == name), "{name}");
     }
@@ -80,7 +92,12 @@ fn good_files_are_left_alone() {
         "FROM scratch\nENV PUBLIC_KEY=1 MONKEY=2 KEYS=3\n",
         "FROM scratch\nARG PROTO\nEXPOSE 80 81/tcp 82/$PROTO\n",
         "FROM a\nWORKDIR /b\nWORKDIR c\nCOPY x y/\n",
-        "FROM scratch AS a\nWORKDIR b\nFROM a\nCOPY x y/\nWORKDIR z\n",
+        "FROM scratch AS a\nWORKDIR /b\nFROM a\nCOPY x y/\nWORKDIR z\n",
+        "FROM scratch AS a\nSHELL [\"bash\", \"-c\"]\nFROM a\nCMD a b\n",
+        "arg API_TOKEN=x\nFROM scratch\n",
+        "FROM --platform=linux/arm64 scratch AS tools_arm64\nFROM --platform=linux/amd64 scratch AS linux\n",
+        "# a comment\nARG a\nFROM scratch\n",
+        "# check=experimental=all\n# other\n\nARG a\n# b first\nFROM scratch AS b\n#\nFROM b AS c\n",
         "FROM scratch\nCMD [\"a\"]\nFROM scratch\nCMD [\"b\"]\n",
         "FROM scratch\nLABEL sealos.io.type=rootfs version=v1.29.9\nCMD a b\n",
         "ARG T\nFROM scratch\nARG T\nLABEL sealos.io.type=$T\n",
@@ -104,9 +121,42 @@ fn the_directive_silences_rules() {
         ("# check=skip=FromAsCasing\n", &["3:1 MaintainerDeprecated"][..]),
         ("# check=skip=fromascasing,MaintainerDeprecated\n", &[]),
         ("# check=skip=all;error=true\n", &[]),
+        ("# check=skip=all // for now\n", &[]),
     ] {
         assert_eq!(findings("Dockerfile", &format!("{directive}{text}")), expected);
     }
+    let text = "FROM scratch\n# check=skip=MaintainerDeprecated // history\n# why\nMAINTAINER a\n\
+        # check=skip=all\nCMD a \\\n b\n# check=skip=FromAsCasing\nENV a b\n# check=skip=all\n\nENV c d\n";
+    let expected = ["9:5 LegacyKeyValueFormat", "12:5 LegacyKeyValueFormat"];
+    assert_eq!(findings("Dockerfile", text), expected);
+}
+
+#[test]
+fn findings_fail_a_build_that_asks_for_it_unless_only_imgctl_has_the_rule() {
+    for (text, expected) in [
+        ("# check=error=true\nFROM scratch as a\n", true),
+        ("# check=error=false\nFROM scratch as a\n", false),
+        ("FROM scratch as a\n", false),
+        ("# check=error=true\nFROM a\nCOPY f .\n", false),
+        ("# check=error=true;skip=FromAsCasing\nFROM scratch as a\n", false),
+    ] {
+        let kubefile = parse("Dockerfile", text.as_bytes()).unwrap();
+        let found = check(&kubefile, &CheckOptions::default());
+        assert_eq!(fails(&kubefile.directives.check, &found), expected, "{text}");
+    }
+}
+
+#[test]
+fn sources_that_the_ignore_file_hides_are_reported() {
+    let text = "FROM scratch\nCOPY hidden shown /a/\nADD ./hidden \"https://x/hidden\" /b/\nCOPY $a h* . /c/\n\
+        COPY --from=x hidden /d\n";
+    let kubefile = parse("Dockerfile", text.as_bytes()).unwrap();
+    let is_ignored = |path: &str| path == "hidden";
+    let options = CheckOptions { is_ignored: Some(&is_ignored), ..CheckOptions::default() };
+    let found = check(&kubefile, &options);
+    let found = found.iter().filter(|d| d.rule == Some("CopyIgnoredFile"));
+    let lines: Vec<_> = found.map(|d| (d.span.line, d.span.column)).collect();
+    assert_eq!(lines, [(2, 6), (3, 5)]);
 }
 
 #[test]
@@ -117,7 +167,7 @@ fn what_the_command_line_and_the_store_know_counts() {
     let options = CheckOptions {
         labels: vec!["version".to_owned()],
         base_environment: Some(&environment),
-        archives: Vec::new(),
+        ..CheckOptions::default()
     };
     let found = check(&kubefile, &options);
     let found: Vec<_> = found.iter().map(|d| (d.rule, d.message.as_str())).collect();
