@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
+use crate::cli::commands::build_call::{self, Call};
 use crate::cli::commands::build_reports::Reports;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
@@ -27,8 +28,13 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
 
 fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let mut options = build_options::resolve(args, context)?;
-    if args.check {
-        return check(&options, reports, context);
+    let call = args.call.as_deref().map(Call::parse).transpose()?;
+    match call {
+        Some((Call::Targets, is_json)) => return build_call::targets(&options, is_json, context),
+        Some((Call::Outline, is_json)) => return build_call::outline(&options, is_json, context),
+        Some((Call::Check, _)) => return check(&options, reports, context),
+        _ if args.check => return check(&options, reports, context),
+        _ => {}
     }
     let store = context.store()?;
     let grouped = reports.reporter(context);

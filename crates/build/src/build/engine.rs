@@ -402,7 +402,8 @@ fn finish_sources(
     Ok(counts)
 }
 
-fn global_scope(
+/// Returns the scope of the lines before the first FROM, with all of its arguments.
+pub(super) fn global_scope(
     source: &Source,
     kubefile: &Kubefile,
     options: &Options,
