@@ -139,10 +139,7 @@ fn take_inventory<'a>(
         embedded: embedded::all(contents)?,
         distribution,
         packages,
-        files: match options.files {
-            true => Some(Box::new(contents.hashed(reporter)?)),
-            false => None,
-        },
+        files: if options.files { Some(Box::new(contents.hashed(reporter)?)) } else { None },
     })
 }
 
