@@ -227,9 +227,10 @@ impl ValuesArgs {
         for set in &self.set {
             // `a=1,b=2` is two values, as in sealos and Helm; `a=1,2` is one.
             let parts: Vec<&str> = set.split(',').collect();
-            match parts.iter().all(|part| part.contains('=')) {
-                true => parts.iter().try_for_each(|part| values.set(part))?,
-                false => values.set(set)?,
+            if parts.iter().all(|part| part.contains('=')) {
+                parts.iter().try_for_each(|part| values.set(part))?;
+            } else {
+                values.set(set)?;
             }
         }
         let shown = file.display().to_string();

@@ -77,9 +77,10 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn listener(&self) -> Box<dyn Listener + '_> {
-        let listener: Box<dyn Listener + '_> = match self.context.ui.is_json() {
-            true => Box::new(JsonEvents::default()),
-            false => self.context.ui.run_view().unwrap_or_else(|| Box::new(NullListener)),
+        let listener: Box<dyn Listener + '_> = if self.context.ui.is_json() {
+            Box::new(JsonEvents::default())
+        } else {
+            self.context.ui.run_view().unwrap_or_else(|| Box::new(NullListener))
         };
         Box::new(Noting { listener, report: self.context.report.clone() })
     }

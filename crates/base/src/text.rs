@@ -8,6 +8,15 @@ use std::fmt::{self, Display, Write as _};
 
 use serde::{Deserialize, Serialize};
 
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
 /// Returns whether `character` has no shape of its own and changes what others look like: control
 /// characters except the tab, formatting and bidirectional characters, tags. `shown` in
 /// `crates/report/src/assets/core.js` has the same list.

@@ -51,15 +51,14 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
         )
         .hint("attach one to each with --attest type=sbom, or run `imgctl sbom --platform`"));
     }
-    let client = match outputs.insecure && args.registry.tls_verify.is_none() {
-        true => {
-            let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
-            registry.client(context)?
-        }
-        false => match &options.base_images.client {
+    let client = if outputs.insecure && args.registry.tls_verify.is_none() {
+        let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
+        registry.client(context)?
+    } else {
+        match &options.base_images.client {
             Some(client) => client.clone(),
             None => args.registry.client(context)?,
-        },
+        }
     };
     options.lint = reports.want_findings();
     let before = reports.before(&options, context)?;
@@ -118,9 +117,10 @@ fn show(
     }
     for place in published.iter().filter(|place| place.name.tag().is_some()) {
         let digest = &place.report.root.digest;
-        context.ui.say(&match place.report.up_to_date {
-            true => format!("{} is up to date ({digest})", place.name),
-            false => format!("pushed {} ({digest})", place.name),
+        context.ui.say(&if place.report.up_to_date {
+            format!("{} is up to date ({digest})", place.name)
+        } else {
+            format!("pushed {} ({digest})", place.name)
         });
     }
     if delivery.uses_stdout() {

@@ -473,10 +473,8 @@ impl Spec {
                     return Err(Error::usage("an OCI layout is a directory")
                         .hint("pass dest=DIR, or leave out tar=false"));
                 }
-                let format = match directory {
-                    true => ArchiveFormat::OciDirectory,
-                    false => ArchiveFormat::OciArchive,
-                };
+                let format =
+                    if directory { ArchiveFormat::OciDirectory } else { ArchiveFormat::OciArchive };
                 Some(Export::Archive { format, to })
             }
             (Kind::Docker, false) if self.to.is_some() => {

@@ -13,6 +13,7 @@ use aws_lc_rs::digest::{Context as Sum, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use crate::transfer::workers;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::text::hex;
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, TocEntry, Tree};
 use imgctl_store::store::{Image, Store};
 
@@ -186,7 +187,7 @@ impl Hashed<'_> {
         self.contents.places().map(|(_, place, path, _)| {
             let record = self.record(place)?;
             let (sha1, sha256) = record.split_at(SHA1);
-            Ok(File { path, sha1: hex_of(sha1), sha256: hex_of(sha256) })
+            Ok(File { path, sha1: hex(sha1), sha256: hex(sha256) })
         })
     }
 
@@ -225,14 +226,9 @@ impl Write for Sums {
     }
 }
 
-/// Encodes bytes as lower-case hex digits.
-pub(super) fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// SHA-1 in hex of texts, one after another; used only where SPDX requires it.
 pub(super) fn sha1_of(texts: impl IntoIterator<Item = String>) -> String {
     let mut sum = Sum::new(&SHA1_FOR_LEGACY_USE_ONLY);
     texts.into_iter().for_each(|text| sum.update(text.as_bytes()));
-    hex_of(sum.finish().as_ref())
+    hex(sum.finish().as_ref())
 }

@@ -14,6 +14,7 @@ use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
 use imgctl_base::progress::Reporter;
+use imgctl_base::text::hex;
 use imgctl_store::layer::LayerPath;
 use imgctl_store::store::{Image, Store};
 
@@ -69,7 +70,7 @@ impl Files for Hashed<'_> {
     }
 
     fn sha1s(&self) -> Result<Box<dyn Iterator<Item = String> + '_>> {
-        Ok(Box::new(self.sha1s()?.into_iter().map(|sum| contents::hex_of(&sum))))
+        Ok(Box::new(self.sha1s()?.into_iter().map(|sum| hex(&sum))))
     }
 }
 
@@ -139,10 +140,7 @@ fn take_inventory<'a>(
         embedded: embedded::all(contents)?,
         distribution,
         packages,
-        files: match options.files {
-            true => Some(Box::new(contents.hashed(reporter)?)),
-            false => None,
-        },
+        files: if options.files { Some(Box::new(contents.hashed(reporter)?)) } else { None },
     })
 }
 
