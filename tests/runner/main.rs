@@ -38,6 +38,7 @@ mod foreign_text;
 mod full_screen;
 mod gate;
 mod inplace;
+mod listings;
 mod login;
 mod manifest_list;
 mod mount;
