@@ -18,6 +18,7 @@ use crate::ui::{
 };
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
+use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
@@ -419,7 +420,7 @@ fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {
     if !is_back && left.iter().any(|(_, host)| is_away(host)) {
         ui.say(&format!(
             "when skipped hosts are reachable again, run `imgctl upgrade {}` to upgrade them",
-            document.target().image
+            quote(&document.target().image)
         ));
     }
     // A rollback with a scope changes the version of its hosts, not of the cluster.
