@@ -86,9 +86,12 @@ fn rendered<'a>(
 ) -> Result<Vec<String>> {
     let template = Template::parse("--format", template, Dialect::Format, Missing::NoValue)?;
     // The line feeds of a template are lines on a terminal; those of a label are not.
-    let values = values.map(|value| match context.ui.stdout_is_terminal() {
-        true => Cow::Owned(on_one_line(value)),
-        false => Cow::Borrowed(value),
+    let values = values.map(|value| {
+        if context.ui.stdout_is_terminal() {
+            Cow::Owned(on_one_line(value))
+        } else {
+            Cow::Borrowed(value)
+        }
     });
     values.map(|value| template.render(&*value)).collect()
 }

@@ -362,9 +362,10 @@ impl Tree {
             None if existing.is_some() => drop(self.links.remove(&node)),
             None => {}
         }
-        match is_directory {
-            true => self.make_directory(node, own.layer),
-            false => self.nodes[node as usize].directory = FILE,
+        if is_directory {
+            self.make_directory(node, own.layer);
+        } else {
+            self.nodes[node as usize].directory = FILE;
         }
         Ok(())
     }
