@@ -118,6 +118,8 @@ impl RegistryArgs {
         let environment = &context.environment;
         let files = configuration_files(self.cert_dir.clone(), environment)?;
         let registries = Registries::read(files)?;
+        let guard = guard(self.signature_policy.as_deref(), environment);
+        guard.check()?;
         Ok(ClientOptions {
             credentials: Credentials {
                 explicit,
@@ -133,7 +135,7 @@ impl RegistryArgs {
             },
             proxies: proxies(environment)?,
             attempts: self.retry,
-            gate: Some(Arc::new(guard(self.signature_policy.as_deref(), environment))),
+            gate: Some(Arc::new(guard)),
         })
     }
 

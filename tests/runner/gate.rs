@@ -403,6 +403,43 @@ fn every_verb_that_takes_images_asks_the_policy() {
     site.refuses("copy oci:layout localhost/z:1");
 }
 
+/// A policy that was asked for must be there, also where the default one would admit the image unseen.
+#[test]
+fn every_verb_that_takes_images_demands_the_policy_that_it_is_given() {
+    let site = Site::new();
+    site.policy(r#"{"default": [{"type": "insecureAcceptAnything"}]}"#);
+    for name in ["from", "from-local", "from-renamed", "copy", "named", "named-copy"] {
+        site.env.context(name, "FROM localhost/own:1\nLABEL a=b\n", &[]);
+    }
+    site.env.write("broken.json", "{");
+    let own = [
+        "tag localhost/own:1 localhost/n:1",
+        "merge -t localhost/n:1 localhost/own:1",
+        "rebase localhost/own:1 --old-base localhost/own:1 --new-base localhost/own:1 -t localhost/n:1",
+        "annotate localhost/own:1 --label a=b",
+        "save localhost/own:1 -o out.tar",
+        "bundle create localhost/own:1 localhost/own:1 -o out.tar",
+        "diff --patch localhost/own:1 localhost/own:1 -o out.tar",
+        "push --tls-verify=false localhost/own:1 docker://REMOTE-copy",
+        "copy localhost/own:1 oci:out",
+        "manifest create localhost/n:1 localhost/own:1",
+        "manifest add localhost/list:1 localhost/own:1",
+        "create localhost/own:1",
+    ];
+    let listed = VERBS.iter().flat_map(|(_, says)| match says {
+        Refuses(lines) => *lines,
+        _ => &[],
+    });
+    for line in own.iter().chain(listed) {
+        for (policy, code) in [("missing.json", 3), ("broken.json", 4)] {
+            let mut words = site.words(line);
+            words.extend(["--signature-policy".to_owned(), policy.to_owned()]);
+            let ran = site.env.imgctl(words).fails(code);
+            assert!(ran.stderr().contains(policy), "{line}\n{}", ran.report());
+        }
+    }
+}
+
 #[test]
 fn run_mounts_no_image_that_the_policy_rejects() {
     if !needs_root() {

@@ -30,6 +30,7 @@ mod cli;
 mod clusterfile;
 mod corpus;
 mod delta;
+mod demanded;
 mod edit;
 mod embed;
 mod examples;

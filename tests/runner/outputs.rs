@@ -212,3 +212,23 @@ fn what_is_no_regular_file_stays_what_it_is() {
         assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo(), "{line}");
     }
 }
+
+/// Beside the files of an image, `-o type=local` writes documents: a link of the image that has the name
+/// of one leads nowhere.
+#[test]
+fn a_document_beside_the_files_of_an_image_follows_no_link_of_it() {
+    let env = TestEnv::new();
+    let outside = env.write("outside", "kept\n");
+    let context = env.context("context", "FROM scratch\nCOPY tree/ /\n", &[("tree/file", "x\n")]);
+    symlink(&outside, context.join("tree/provenance.json")).unwrap();
+    symlink("../outside", context.join("tree/sbom.spdx.json")).unwrap();
+    let words = ["build", "-q", "--provenance=true", "--sbom=true", "-o", "type=local,dest=out"];
+    env.imgctl(words.into_iter().chain(["context"])).ok();
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "kept\n");
+    for name in ["provenance.json", "sbom.spdx.json"] {
+        let written = env.path("out").join(name);
+        assert!(fs::symlink_metadata(&written).unwrap().is_file(), "{name}");
+        assert!(fs::read_to_string(&written).unwrap().starts_with('{'), "{name}");
+    }
+    assert_eq!(fs::read_to_string(env.path("out/file")).unwrap(), "x\n");
+}

@@ -83,6 +83,8 @@ fn read_cluster(named: &Clusterfile, work: &Work<'_>) -> Result<(Reading, Cluste
     let Some(record) = &first.record else {
         return Ok((read(&question(&context), first), named.clone()));
     };
+    // Before anything is asked about the hosts of a cluster that is not meant.
+    record.check_name(&named.cluster.name)?;
     let mut whole = with_logins(&record.clusterfile, named);
     whole.cluster.name.clone_from(&named.cluster.name);
     let known = whole.cluster.addresses()?;

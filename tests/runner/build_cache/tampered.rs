@@ -1,8 +1,12 @@
 //! A record whose layer is consistent in itself but is not what the build makes: bytes behind the
 //! archive, a second archive, other headers, entries that programs read differently, a list that lies,
-//! another compression. Every kind of record is attacked in every way, and no image changes.
+//! another compression. Every kind of record is attacked in every way, in a cache of its own and in an
+//! image that carries it (`type=inline`), and no image changes. `type=gha` differs in where its blobs are.
 
 use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 use crate::common::needs_root;
@@ -172,6 +176,31 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Makes the cache an image that carries it, as `type=inline` does.
+    fn carried_by_an_image(&self) {
+        let mut manifest = self.manifest();
+        let records = std::fs::read(self.blob(&manifest["config"]["digest"])).unwrap();
+        let config = json!({
+            "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []},
+            "io.imgctl.buildcache.v1": STANDARD.encode(records),
+        });
+        let config = config.to_string();
+        manifest.as_object_mut().unwrap().remove("artifactType");
+        manifest["config"] = json!({
+            "mediaType": "application/vnd.oci.image.config.v1+json",
+            "digest": self.put(config.as_bytes()), "size": config.len(),
+        });
+        let bytes = serde_json::to_vec(&manifest).unwrap();
+        let mut index = json(&self.path.join("index.json"));
+        let entry = &mut index["manifests"][0];
+        entry.as_object_mut().unwrap().remove("artifactType");
+        entry["digest"] = json!(self.put(&bytes));
+        entry["size"] = json!(bytes.len());
+        std::fs::write(self.path.join("index.json"), index.to_string()).unwrap();
+    }
+}
+
 /// A context with a step of each kind: content, a command, an embedded image.
 fn every_kind(env: &TestEnv) {
     env.context("other", "FROM scratch\nCOPY f /f\n", &[("f", "embedded\n")]);
@@ -212,6 +241,8 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
     assert_eq!(honest, expected);
     let layout = Layout { path: env.path("cache") };
     let (good, index) = (layout.records(), std::fs::read(env.path("cache/index.json")).unwrap());
+    layout.carried_by_an_image();
+    assert_eq!(result(build(&env, "inline", &[flags[0], from])), (honest, cached));
     let known: BTreeSet<String> = good["steps"]
         .as_object()
         .unwrap()
@@ -221,7 +252,7 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
     assert_eq!(known, kinds(), "a kind of record that is not attacked here");
     let attacks = ATTACKS.iter().map(|attack| (false, attack));
     let attacks = attacks.chain(RECOMPRESSED.iter().map(|attack| (true, attack)));
-    for (number, (is_blob, (name, attack))) in attacks.enumerate() {
+    for (is_blob, (name, attack)) in attacks {
         std::fs::write(env.path("cache/index.json"), &index).unwrap();
         let changed = layout.tamper(is_blob, *attack);
         match (is_blob, *name) {
@@ -231,10 +262,17 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
             (false, _) => assert_eq!(changed, known, "{name}"),
             (true, _) => assert!(changed.contains("content"), "{name}: {changed:?}"),
         }
-        let ran = build(&env, &format!("machine-{number}"), &[flags[0], from]).ok();
-        assert!(ran.stderr().contains("is not used"), "{name}: {}", ran.report());
-        let (digest, used) = result(ran);
-        assert_eq!(digest, expected, "{name}");
-        assert!(used < cached || is_blob, "{name}: {used} of {cached} steps");
+        for place in ["a cache", "an image"] {
+            if place == "an image" {
+                layout.carried_by_an_image();
+            }
+            let machine = env.path("machine");
+            let _ = std::fs::remove_dir_all(&machine);
+            let ran = build(&env, "machine", &[flags[0], from]).ok();
+            assert!(ran.stderr().contains("is not used"), "{name}, {place}: {}", ran.report());
+            let (digest, used) = result(ran);
+            assert_eq!(digest, expected, "{name}, {place}");
+            assert!(used < cached || is_blob, "{name}, {place}: {used} of {cached} steps");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use crate::common::registry::Registry;
 use crate::common::{TestEnv, needs_root};
 use crate::faults::support::{assert_no_mounts, assert_prunes_clean, assert_scrubs_clean, noise};
 
@@ -177,6 +178,44 @@ fn removing_frees_a_full_disk() {
         small.env.imgctl(["rmi", "--all", "--yes"]).ok();
     }
     assert_eq!(small.env.imgctl(["images", "-q"]).ok().stdout(), "");
+    assert_scrubs_clean(&small.env);
+}
+
+/// What cannot fit is not begun: neither fetched nor put together.
+#[test]
+fn a_pull_and_a_delta_that_do_not_fit_write_nothing() {
+    let (env, registry) = (TestEnv::new(), Registry::start());
+    let context = context(&env);
+    env.build("localhost/app:v1", &context);
+    env.write(context.join("data/9"), noise(9, 300_000));
+    env.build("localhost/app:v2", &context);
+    let name = format!("{}/team/app:v2", registry.host);
+    env.imgctl(["push", "localhost/app:v2", &name]).ok();
+    let bundle = env.path("delta.tar");
+    let words = ["bundle", "create", "--delta", "localhost/app:v1", "localhost/app:v2", "-o"];
+    env.imgctl(words.into_iter().chain([text(&bundle)])).ok();
+    let base = env.path("base.tar");
+    env.imgctl(["save", "localhost/app:v1", "-o", text(&base)]).ok();
+    let Some(small) = Small::new(24 << 20) else {
+        return;
+    };
+    small.env.imgctl(["load", "-i", text(&base)]).ok();
+    for words in [["pull", "--tls-verify=false", &name], ["bundle", "apply", text(&bundle)]] {
+        registry.blobs_read();
+        // Enough for a part of it.
+        small.fill(1 << 20);
+        let ran = small.env.imgctl(words).fails(NO_SPACE);
+        assert!(ran.stderr().contains("do not fit"), "{}", ran.report());
+        let read = registry.blobs_read();
+        assert!(read.len() <= 1, "no more than the config: {read:?}");
+        let ingest = small.root.join("store/ingest");
+        assert_eq!(std::fs::read_dir(ingest).unwrap().count(), 0, "{words:?}");
+        small.free();
+        small.env.imgctl(words).ok();
+        small.env.imgctl(["rmi", "--all", "--yes"]).ok();
+        small.env.imgctl(["prune", "--all"]).ok();
+        small.env.imgctl(["load", "-i", text(&base)]).ok();
+    }
     assert_scrubs_clean(&small.env);
 }
 

@@ -525,6 +525,11 @@ fn policies_admit_what_ci_signed() {
         "rekorPublicKeyPath": log,
     });
     pull(containers.clone()).fails(DENIED);
+    // What the signer is called as a URI is no mail address.
+    let mut uri = containers.clone();
+    uri["fulcio"]["subjectEmail"] = json!(IDENTITY);
+    let refused = pull(uri).fails(DENIED);
+    assert!(refused.stderr().contains("the identity"), "{}", refused.report());
     site.env.write("token", Services::token("me@example.com", ISSUER));
     site.sign(&[]).ok();
     pull(containers).ok();

@@ -12,6 +12,7 @@ pub mod output;
 mod remove;
 pub mod root;
 pub mod secret_file;
+pub mod space;
 pub mod walk;
 pub mod watch;
 pub mod xattr;

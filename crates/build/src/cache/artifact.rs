@@ -24,8 +24,6 @@ const SETTLE: Duration = Duration::from_millis(20);
 const BUILDKIT: &str = "application/vnd.buildkit.cacheconfig.v0";
 /// Maximum number of platforms of an image whose records are read.
 const PLATFORMS: usize = 64;
-/// OCI's empty blob, for a cache without layers (image-spec, manifest.md).
-const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const EMPTY_CONTENT: &[u8] = b"{}";
 
 /// A document or small blob with its descriptor.
@@ -99,7 +97,7 @@ pub(crate) fn artifact(records: &Records) -> Result<Artifact> {
         records.layers().into_values().map(RecordedLayer::descriptor).collect();
     if layers.is_empty() {
         let empty = EMPTY_CONTENT;
-        layers.push(Descriptor::new(EMPTY, Digest::of(empty), empty.len() as u64));
+        layers.push(Descriptor::new(media_type::OCI_EMPTY, Digest::of(empty), empty.len() as u64));
         blobs.push((layers[0].clone(), empty.to_vec()));
     }
     let mut parts = layers

@@ -310,13 +310,6 @@ fn record(cluster: &str, reading: &Reading) -> Vec<Finding> {
         }
         return findings;
     };
-    let name = &record.clusterfile.cluster.name;
-    if name != cluster {
-        findings.push(
-            error("record", format!("the cluster is recorded as `{name}` ({})", record.source))
-                .hint(format!("pass -c {name}")),
-        );
-    }
     let own = record.clusterfile.cluster.status.adopted.as_ref().map(|own| &*own.cluster_id);
     if own.is_some() && own != reading.cluster_id() && reading.cluster_id().is_some() {
         findings.push(error(

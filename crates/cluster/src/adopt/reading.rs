@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::cluster::clusterfile::Clusterfile;
 use crate::upgrade::document::Finding;
 use crate::upgrade::observation::{HostSeen, NodeSeen, Observation};
+use imgctl_base::error::{Error, Result};
 
 /// A cluster as it was read.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,21 @@ pub struct Record {
     /// Where it was found.
     pub source: String,
     pub clusterfile: Clusterfile,
+}
+
+impl Record {
+    /// Fails unless the cluster is recorded as `cluster`.
+    pub fn check_name(&self, cluster: &str) -> Result<()> {
+        let name = &self.clusterfile.cluster.name;
+        if name == cluster {
+            return Ok(());
+        }
+        Err(Error::check_failed(format!(
+            "the cluster is recorded as `{name}` ({}), not as `{cluster}`; nothing was changed",
+            self.source
+        ))
+        .hint(format!("pass -c {name}")))
+    }
 }
 
 impl Reading {

@@ -216,10 +216,12 @@ fn a_record_goes_on_under_its_name_with_new_logins() {
     let mut reading = good();
     let record =
         Record { source: "Secret kube-system/imgctl-cluster".into(), clusterfile: recorded };
+    record.check_name("prod").unwrap();
+    let error = record.check_name("other").unwrap_err();
+    assert_eq!(error.hints(), ["pass -c prod"]);
+    assert!(error.to_string().contains("`prod` (Secret kube-system/imgctl-cluster)"), "{error}");
     reading.record = Some(record);
     assert_eq!(told(&reading), (vec![], vec![]));
-    let all = findings("other", &reading);
-    assert!(all[0].hint.as_ref().unwrap().contains("-c prod"), "{all:?}");
     reading.observation.api.as_mut().unwrap().kube_system = Some("uid-2".into());
     assert_eq!(told(&reading).0, ["record"]);
 

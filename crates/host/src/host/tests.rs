@@ -179,6 +179,31 @@ fn a_refused_login_says_what_was_tried_and_what_is_taken() {
 }
 
 #[test]
+fn a_key_that_others_can_read_is_not_used() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sshd = Sshd::start("");
+    let set = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(sshd.path("id"), mode).unwrap();
+    };
+    for mode in [0o640, 0o604, 0o620, 0o601] {
+        set(mode);
+        let error = sshd.connect_with(&sshd.login(), sshd.settings()).err().unwrap();
+        assert_eq!(error.kind(), Kind::Denied, "{mode:o}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("no credentials to try") && text.contains("chmod 600"), "{text}");
+    }
+    // Another key is.
+    keygen(&sshd.path("other"), &["-t", "ed25519"], "");
+    std::fs::copy(sshd.path("other.pub"), sshd.path("authorized")).unwrap();
+    let both = Login { keys: vec![sshd.path("id"), sshd.path("other")], ..Login::default() };
+    sshd.connect_with(&both, sshd.settings()).unwrap();
+    std::fs::copy(sshd.path("id.pub"), sshd.path("authorized")).unwrap();
+    set(0o400);
+    sshd.connect_with(&sshd.login(), sshd.settings()).unwrap();
+}
+
+#[test]
 fn keys_and_certificates_come_from_an_agent() {
     let sshd = Sshd::start("");
     let socket = sshd.path("agent");

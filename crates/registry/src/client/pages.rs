@@ -139,7 +139,10 @@ impl Place {
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>> {
         let mut found = match self.referrers_by_api(subject, artifact_type).await {
-            Err(error) if error.kind() == Kind::NotFound => self.referrers_by_tag(subject).await?,
+            Err(error) if error.kind() == Kind::NotFound => {
+                let listed = self.referrers_by_tag(subject).await?;
+                self.with_types(listed).await?
+            }
             other => other?,
         };
         // Registries are not required to filter.
@@ -176,6 +179,27 @@ impl Place {
             Err(error) if error.kind() == Kind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Asks the manifests themselves of what kind they are where the list does not say: clients write the
+    /// fallback tag, and cosign puts the type of the empty config there. Only the first ones are asked.
+    async fn with_types(&self, mut listed: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
+        let is_untold = |entry: &&mut Descriptor| {
+            matches!(entry.artifact_type.as_deref(), None | Some("" | media_type::OCI_EMPTY))
+        };
+        for told in listed.iter_mut().filter(is_untold).take(MAX_ASKED) {
+            let manifest = self.document(&Target::Digest(told.digest.clone())).await;
+            let own = manifest.and_then(|manifest| {
+                entry(&manifest.descriptor.media_type, &told.digest, &manifest.bytes)
+            });
+            match own {
+                Ok(own) => *told = own,
+                // Whoever wants the entry meets the same error.
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::BadContent) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listed)
     }
 
     /// Pushes a manifest that refers to `subject`.
@@ -259,6 +283,8 @@ fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
 
 /// Maximum number of referrers of one manifest.
 const MAX_REFERRERS: usize = 100_000;
+/// Maximum number of manifests that are read because the fallback tag does not tell their type.
+const MAX_ASKED: usize = 64;
 /// Number of times the tag is written again after a concurrent change.
 const ROUNDS: usize = 4;
 

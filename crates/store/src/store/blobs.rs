@@ -11,6 +11,7 @@ use crate::store::Store;
 use crate::store::layout::unique_name;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::fs::space;
 use imgctl_base::image::{Algorithm, Descriptor, Digest, Hasher};
 
 /// Number of bytes after which their write-back starts, so that the final sync has little to do.
@@ -153,18 +154,38 @@ impl Store {
     /// Like [`Store::ingest`], for a blob of `size` bytes that is made out of what is here: fails at once if
     /// the file system has no room for it.
     pub fn ingest_of(&self, size: u64) -> Result<Ingest> {
-        let directory = self.path("ingest");
-        let facts =
-            rustix::fs::statvfs(&directory).path("examine the file system of", &directory)?;
-        let free = facts.f_bavail.saturating_mul(facts.f_frsize);
-        if size > free {
-            return Err(Error::failed(format!(
-                "a blob of {size} bytes does not fit into {}, where {free} bytes are free",
-                self.layout().display()
-            ))
-            .hint("free space there (`imgctl prune`), or use another store (--root)"));
-        }
+        self.check_room(size)?;
         self.ingest()
+    }
+
+    /// Fails if the file system has no room for those of `blobs` that are not here, beyond what their
+    /// interrupted downloads have brought.
+    pub fn check_room_for<'a>(
+        &self,
+        blobs: impl IntoIterator<Item = &'a Descriptor>,
+    ) -> Result<()> {
+        let mut needed: u64 = 0;
+        for blob in blobs {
+            if self.blob_size(&blob.digest)? != Some(blob.size) {
+                let missing = blob.size.saturating_sub(self.partial_length(&blob.digest));
+                needed = needed.saturating_add(missing);
+            }
+        }
+        self.check_room(needed)
+    }
+
+    fn check_room(&self, needed: u64) -> Result<()> {
+        let Some(free) = space::free(&self.path("ingest"))?.filter(|free| *free < needed) else {
+            return Ok(());
+        };
+        Err(Error::new(
+            Kind::NoSpace,
+            format!(
+                "{needed} more bytes do not fit into {}, where {free} bytes are free",
+                self.layout().display()
+            ),
+        )
+        .hint("free space there (`imgctl df`, `imgctl prune`), or use another store (--root)"))
     }
 
     /// Publishes a finished ingest under `digest`, which the caller has computed over exactly the

@@ -51,8 +51,7 @@ impl Store {
         if self.claim_blob(digest, size)? {
             return Ok(None);
         }
-        let path = self.path("ingest").join(digest.hex());
-        let path = path.with_added_extension(PARTIAL);
+        let path = self.partial_path(digest);
         let alive = Lock::acquire(&path, Mode::Exclusive, &mut || {
             tracing::info!("waiting for another imgctl process that downloads blob {digest}");
         })?;
@@ -77,6 +76,15 @@ impl Store {
             partial.restart()?;
         }
         Ok(Some(partial))
+    }
+
+    fn partial_path(&self, digest: &Digest) -> PathBuf {
+        self.path("ingest").join(digest.hex()).with_added_extension(PARTIAL)
+    }
+
+    /// Returns how many bytes of a blob interrupted downloads have brought.
+    pub(super) fn partial_length(&self, digest: &Digest) -> u64 {
+        std::fs::metadata(self.partial_path(digest)).map_or(0, |data| data.len())
     }
 
     /// Publishes a blob. The caller has read it completely through [`Partial::reader`] and verified

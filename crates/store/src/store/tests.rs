@@ -164,6 +164,35 @@ fn an_abandoned_ingest_leaves_nothing_and_a_dead_ones_is_swept() {
 }
 
 #[test]
+fn what_does_not_fit_is_refused_before_it_is_written() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let here = store.put_blob(b"here").unwrap();
+    let blob = |digest: &Digest, size| Descriptor::new(media_type::OCI_LAYER, digest.clone(), size);
+    let (here, small) = (blob(&here, 4), blob(&Digest::of(b"small"), 5));
+    let half = blob(&Digest::of(b"half"), 1 << 62);
+    store.check_room_for([&here, &small]).unwrap();
+    drop(store.ingest_of(5).unwrap());
+    let others = [blob(&Digest::of(b"a"), u64::MAX), blob(&Digest::of(b"b"), u64::MAX)];
+    for error in [
+        store.ingest_of(1 << 62).unwrap_err(),
+        store.check_room_for([&here, &half]).unwrap_err(),
+        store.check_room_for(&others).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+        assert!(error.hints()[0].contains("imgctl prune"), "{error}");
+    }
+    assert_eq!(entries(&store.path("ingest")), 0);
+    // What an interrupted download has brought needs no room again.
+    let interrupted = store.partial(&half.digest, half.size).unwrap().unwrap();
+    let place = store.path("ingest").join(half.digest.hex()).with_added_extension("partial");
+    std::fs::File::options().write(true).open(place).unwrap().set_len((1 << 43) - 1).unwrap();
+    let cut = blob(&half.digest, 1 << 43);
+    store.check_room_for([&cut]).unwrap();
+    drop(interrupted);
+}
+
+#[test]
 fn a_scratch_file_has_no_name() {
     let fixture = fixture();
     let mut file = fixture.store.scratch_file().unwrap();

@@ -170,6 +170,7 @@ impl ImageSink for StoreSink {
                 check_is_image(descriptor, manifest)?;
             }
         }
+        self.store.check_room_for(&plan.blobs)?;
         let mut brought = HashSet::new();
         if !self.unpack {
             return Ok(brought);

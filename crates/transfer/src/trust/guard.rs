@@ -12,7 +12,7 @@ use imgctl_base::image::{Digest, Origin, Reference};
 use imgctl_registry::client::{Candidate, Gate, Shelf};
 use imgctl_registry::{Client, Repository, Target};
 
-/// Locations of the policy and the lookaside configuration. Read when the first image is checked.
+/// Locations of the policy and the lookaside configuration. Read when an image is checked.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     /// `--signature-policy`: the file must exist.
@@ -29,6 +29,11 @@ impl Guard {
     /// Returns whether there is a policy at all.
     pub fn has_policy(&self) -> bool {
         self.policy.is_some() || self.policies.iter().any(|file| file.exists())
+    }
+
+    /// Fails if the policy that was asked for cannot be read, whether or not an image needs it.
+    pub fn check(&self) -> Result<()> {
+        self.policy.as_deref().map_or(Ok(()), |file| Policy::read(file).map(drop))
     }
 
     fn policy(&self) -> Result<Option<Policy>> {

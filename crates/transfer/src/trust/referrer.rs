@@ -10,7 +10,6 @@ use imgctl_base::image::{Descriptor, Digest, Manifest, media_type};
 use imgctl_registry::{Repository, Target};
 
 /// image-spec's empty config.
-const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 pub(crate) const EMPTY: &[u8] = b"{}";
 
 /// A document about an image.
@@ -78,7 +77,7 @@ pub(crate) fn annotated(
 
 /// Returns the descriptor of the empty config.
 pub(crate) fn empty() -> Descriptor {
-    Descriptor::new(EMPTY_TYPE, Digest::of(EMPTY), EMPTY.len() as u64)
+    Descriptor::new(media_type::OCI_EMPTY, Digest::of(EMPTY), EMPTY.len() as u64)
 }
 
 /// Pushes `attachment` as a referrer of `subject`, which must be in `repository`. Returns the
@@ -146,7 +145,7 @@ mod tests {
         let bytes = manifest(&subject, &attachment).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(value["artifactType"], "application/spdx+json");
-        assert_eq!(value["config"]["mediaType"], EMPTY_TYPE);
+        assert_eq!(value["config"]["mediaType"], media_type::OCI_EMPTY);
         assert_eq!(value["subject"]["size"], 7);
         assert!(value["subject"].get("annotations").is_none());
         assert_eq!(bytes, manifest(&subject, &attachment).unwrap());

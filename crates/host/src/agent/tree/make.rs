@@ -14,8 +14,8 @@ use crate::agent::tree::registry_layers::{self, Brought};
 use crate::render::{self, BUILT_IN, BuiltIn, Mentions};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{remove_tree, sync_directory};
-use imgctl_base::fs::directory;
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::fs::{directory, space};
 use imgctl_base::image::{Digest, LayerKind};
 use imgctl_base::progress::Task;
 use imgctl_store::layer::unpack::{Form, NoLowerFiles, Unpacker};
@@ -372,17 +372,16 @@ pub(super) fn check_space<'a>(
     root: &Path,
     layers: impl Iterator<Item = &'a CheckoutLayer>,
 ) -> Result<()> {
-    let needed: u64 = layers.map(|layer| layer.descriptor.size).sum();
-    let free = free(root)?;
-    if needed <= free {
-        return Ok(());
+    let needed = layers.map(|layer| layer.descriptor.size).fold(0, u64::saturating_add);
+    match space::free(root)? {
+        Some(free) if needed > free => Err(no_space(root, Some(needed))),
+        _ => Ok(()),
     }
-    Err(no_space(root, Some(needed)))
 }
 
 /// Returns the error for a full file system, with the known details.
 pub(super) fn no_space(root: &Path, needed: Option<u64>) -> Error {
-    let free = free(root).unwrap_or(0);
+    let free = space::free(root).ok().flatten().unwrap_or(0);
     let needed = needed.map_or(String::new(), |needed| {
         format!("the layers need at least {} and ", megabytes(needed))
     });
@@ -396,13 +395,6 @@ pub(super) fn no_space(root: &Path, needed: Option<u64>) -> Error {
         ),
     )
     .hint("free space there, or put the data elsewhere (SEALOS_DATA_ROOT)")
-}
-
-/// Returns the number of bytes available to this process.
-fn free(path: &Path) -> Result<u64> {
-    let stat = rustix::fs::statvfs(path).path("examine the file system of", path)?;
-    let blocks = if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail };
-    Ok(blocks.saturating_mul(stat.f_frsize))
 }
 
 /// Returns the topmost directory above `path` on the same file system.

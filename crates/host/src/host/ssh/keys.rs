@@ -1,11 +1,15 @@
 //! Private keys and certificates from files, read and decrypted once for all hosts. Must not depend
 //! on hosts.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use russh::keys::{self, Certificate, PrivateKey};
 
+use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::secret::Secret;
 
 #[derive(Clone)]
@@ -75,17 +79,27 @@ impl KeyCache {
 fn read_file(path: &Path, passphrase: Option<&Secret>) -> Outcome {
     const LARGEST: u64 = 1 << 20;
     let shown = path.display().to_string();
-    match std::fs::metadata(path) {
-        Ok(data) if data.len() > LARGEST => {
-            return Err(format!("{shown} is too large to be a key"));
-        }
-        Ok(_) => {}
+    let unreadable = |error: std::io::Error| format!("{shown} cannot be read ({error})");
+    let file = match File::open(path) {
+        Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{shown} cannot be read ({error})")),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let data = file.metadata().map_err(unreadable)?;
+    if data.len() > LARGEST {
+        return Err(format!("{shown} is too large to be a key"));
     }
-    let text = std::fs::read_to_string(path)
-        .map(Secret::new)
-        .map_err(|error| format!("{shown} cannot be read ({error})"))?;
+    // As ssh does. Who may read a file of another user is not for this one to decide.
+    if data.uid() == rustix::process::geteuid().as_raw()
+        && let Err(error) = secret_file::check(&file, path, Exposed::Refused)
+    {
+        let why = format!("{error}: {}", error.hints().join("; "));
+        tracing::warn!("the key is not used: {why}");
+        return Err(why);
+    }
+    let mut text = String::new();
+    file.take(LARGEST).read_to_string(&mut text).map_err(unreadable)?;
+    let text = Secret::new(text);
     let key = decode(text.expose(), passphrase).map_err(|why| format!("{shown} {why}"))?;
     let mut beside = path.as_os_str().to_owned();
     beside.push("-cert.pub");

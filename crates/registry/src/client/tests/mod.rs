@@ -10,6 +10,7 @@ mod given;
 mod own;
 mod ranges;
 mod real;
+mod referrers;
 mod uploads;
 
 use std::io::Read;

@@ -292,6 +292,29 @@ fn lists_that_lie_give_the_whole() {
     }
 }
 
+/// A layer that names the same file again and again could fill the disk out of a few kilobytes.
+#[test]
+fn a_list_that_repeats_what_is_here_gives_the_whole() {
+    for (times, is_refused) in [(MOST_REPEATS - 4, false), (2 * MOST_REPEATS, true)] {
+        let fixture = fixture();
+        remote("reg.io/app:1", FORMS[1], 0).to(&fixture).unwrap();
+        let mut writer = LayerWriter::start(Vec::new(), FORMS[1], 1).unwrap();
+        for number in 0..times {
+            let path = LayerPath::parse(format!("bin/{number:03}").as_bytes()).unwrap();
+            let entry = Entry::new(path, EntryKind::File { size: 100_000 }, 0o755);
+            writer.add(entry, &mut &content(1, 100_000)[..]).unwrap();
+        }
+        let (bytes, layer) = writer.finish().unwrap();
+        let media = FORMS[1].media_type(false).unwrap();
+        let mut descriptor = Descriptor::new(media, layer.digest, layer.size);
+        descriptor.annotations = layer.annotations;
+        let new = Remote::of("reg.io/app:2", &bytes, descriptor);
+        new.to(&fixture).unwrap();
+        assert_eq!(new.given().0 == new.layer().size, is_refused, "{times} times");
+        assert!(fixture.store.verify_blob(&new.layer().digest).unwrap());
+    }
+}
+
 /// A list whose frames are another image's: the digest notices.
 #[test]
 fn a_list_of_another_blob_is_noticed() {
