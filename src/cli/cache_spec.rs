@@ -52,16 +52,17 @@ impl<'a> Spec<'a> {
             })
             .collect();
         let shown = shown.join(",");
-        let pairs = match text.contains('=') {
-            false => vec![("type", "registry"), ("ref", text)],
-            true => parts
+        let pairs = if text.contains('=') {
+            parts
                 .map(|(part, pair)| {
                     pair.ok_or_else(|| {
                         Error::usage(format!("{flag} `{shown}`: `{part}` has no value"))
                             .hint("use KEY=VALUE,KEY=VALUE or the name of a registry's cache")
                     })
                 })
-                .collect::<Result<_>>()?,
+                .collect::<Result<_>>()?
+        } else {
+            vec![("type", "registry"), ("ref", text)]
         };
         Ok(Self { flag, pairs, shown, notes: Vec::new() })
     }

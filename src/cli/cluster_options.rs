@@ -11,6 +11,7 @@ use crate::cli::{
     report_output::RunReportArg,
 };
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::quote::quote;
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
 use imgctl_cluster::cluster::state_identity::StateIdentity;
@@ -227,9 +228,10 @@ impl ValuesArgs {
         for set in &self.set {
             // `a=1,b=2` is two values, as in sealos and Helm; `a=1,2` is one.
             let parts: Vec<&str> = set.split(',').collect();
-            match parts.iter().all(|part| part.contains('=')) {
-                true => parts.iter().try_for_each(|part| values.set(part))?,
-                false => values.set(set)?,
+            if parts.iter().all(|part| part.contains('=')) {
+                parts.iter().try_for_each(|part| values.set(part))?;
+            } else {
+                values.set(set)?;
             }
         }
         let shown = file.display().to_string();
@@ -263,6 +265,21 @@ pub(crate) fn runtime_root(environment: &Environment) -> Result<PathBuf> {
         Error::usage("cannot locate the state of clusters: HOME is not set")
             .hint("set SEALOS_RUNTIME_ROOT")
     })
+}
+
+/// Fails if one of the arguments is a file that looks like a Clusterfile.
+pub(crate) fn refuse_clusterfiles(images: &[String]) -> Result<()> {
+    let is_clusterfile = |argument: &&String| {
+        let path = Path::new(argument);
+        let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let is_named = path.file_name().is_some_and(|name| name == "Clusterfile");
+        (is_yaml || is_named) && path.is_file()
+    };
+    match images.iter().find(is_clusterfile) {
+        Some(file) => Err(Error::usage(format!("{file} is a Clusterfile, not an image"))
+            .hint(format!("-f of run means --force; run `imgctl apply -f {}`", quote(file)))),
+        None => Ok(()),
+    }
 }
 
 /// Returns `SEALOS_DATA_ROOT`, or `/var/lib/sealos` by default: a path on every host.

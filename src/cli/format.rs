@@ -1,11 +1,13 @@
 //! `--format` of lists: a table, JSON, or a Go template for each row, with docker's `table` prefix.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
+use imgctl_base::text::escape;
 use imgctl_template::{Dialect, Missing, Template};
 
 /// One row in each output form.
@@ -56,7 +58,7 @@ impl Listing {
             None => (format, false),
         };
         let text = unescaped(text);
-        let lines = rendered(&text, self.rows.iter().map(|row| &row.fields))?;
+        let lines = rendered(&text, self.rows.iter().map(|row| &row.fields), context)?;
         if !as_table {
             return print(&lines, context);
         }
@@ -77,12 +79,34 @@ fn unescaped(template: &str) -> String {
     template.replace("\\t", "\t").replace("\\n", "\n")
 }
 
-fn rendered<'a, V: Serialize + 'a>(
+fn rendered<'a>(
     template: &str,
-    values: impl Iterator<Item = &'a V>,
+    values: impl Iterator<Item = &'a Value>,
+    context: &Context,
 ) -> Result<Vec<String>> {
     let template = Template::parse("--format", template, Dialect::Format, Missing::NoValue)?;
-    values.map(|value| template.render(value)).collect()
+    // The line feeds of a template are lines on a terminal; those of a label are not.
+    let values = values.map(|value| {
+        if context.ui.stdout_is_terminal() {
+            Cow::Owned(on_one_line(value))
+        } else {
+            Cow::Borrowed(value)
+        }
+    });
+    values.map(|value| template.render(&*value)).collect()
+}
+
+/// Returns a value whose texts are parts of a line.
+fn on_one_line(value: &Value) -> Value {
+    match value {
+        Value::String(text) => escape(text).into(),
+        Value::Array(list) => list.iter().map(on_one_line).collect(),
+        Value::Object(members) => {
+            let members = members.iter();
+            members.map(|(name, value)| (escape(name).into_owned(), on_one_line(value))).collect()
+        }
+        other => other.clone(),
+    }
 }
 
 /// Prints what the template makes of each value, on lines of their own.
@@ -91,7 +115,7 @@ pub(crate) fn print_each<'a>(
     values: impl Iterator<Item = &'a Value>,
     context: &Context,
 ) -> Result<()> {
-    let lines = rendered(&unescaped(template), values)?;
+    let lines = rendered(&unescaped(template), values, context)?;
     print(&lines, context)
 }
 

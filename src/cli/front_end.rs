@@ -18,6 +18,7 @@ use crate::ui::{
 };
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
+use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
@@ -77,9 +78,10 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn listener(&self) -> Box<dyn Listener + '_> {
-        let listener: Box<dyn Listener + '_> = match self.context.ui.is_json() {
-            true => Box::new(JsonEvents::default()),
-            false => self.context.ui.run_view().unwrap_or_else(|| Box::new(NullListener)),
+        let listener: Box<dyn Listener + '_> = if self.context.ui.is_json() {
+            Box::new(JsonEvents::default())
+        } else {
+            self.context.ui.run_view().unwrap_or_else(|| Box::new(NullListener))
         };
         Box::new(Noting { listener, report: self.context.report.clone() })
     }
@@ -418,7 +420,7 @@ fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {
     if !is_back && left.iter().any(|(_, host)| is_away(host)) {
         ui.say(&format!(
             "when skipped hosts are reachable again, run `imgctl upgrade {}` to upgrade them",
-            document.target().image
+            quote(&document.target().image)
         ));
     }
     // A rollback with a scope changes the version of its hosts, not of the cluster.

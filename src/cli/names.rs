@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::cli::environment::Environment;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
+pub(crate) use imgctl_base::quote::quote;
 use imgctl_store::layer::{LayerPath, Tree};
 
 /// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the

@@ -61,24 +61,25 @@ fn text(document: &Document) -> Result<Lines> {
     let target = document.target();
     let verb = document.direction.verb();
     let mut text = Lines::default();
-    match document.is_reconfiguration() {
-        false => text.line(format_args!(
-            "{verb} {} of cluster {} ({}): {} → {}",
-            document.id,
-            document.cluster,
-            document.runtime,
-            release(&document.from),
-            release(target)
-        )),
-        true => text.line(format_args!(
+    if document.is_reconfiguration() {
+        text.line(format_args!(
             "{} {} of cluster {} ({}, {})",
             document.kind(),
             document.id,
             document.cluster,
             document.runtime,
             release(target)
-        )),
-    };
+        ));
+    } else {
+        text.line(format_args!(
+            "{verb} {} of cluster {} ({}): {} → {}",
+            document.id,
+            document.cluster,
+            document.runtime,
+            release(&document.from),
+            release(target)
+        ));
+    }
     text.line(format_args!("plan {}", document.digest()?));
     if document.hops.len() > 1 {
         text.line("").line("hops");
@@ -305,9 +306,10 @@ pub(crate) fn show_progress(cluster: &str, progress: &Progress, context: &Contex
     match &progress.open {
         None => ui.line(&format!("cluster {cluster}: no upgrade is open"))?,
         Some(open) => {
-            let way = match open.is_reconfiguration() {
-                true => String::new(),
-                false => format!(" from {} to {}", open.from.version, open.target().version),
+            let way = if open.is_reconfiguration() {
+                String::new()
+            } else {
+                format!(" from {} to {}", open.from.version, open.target().version)
             };
             ui.line(&format!(
                 "cluster {cluster}: {} {}{way}: {}",

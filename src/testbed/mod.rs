@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::fs::directory;
+use imgctl_base::text::hex;
 use sha2::{Digest as _, Sha256};
 
 /// The files of the program, as they are in this folder.
@@ -40,8 +41,7 @@ pub(crate) fn unpack(cache: &Path) -> Result<PathBuf> {
     for (name, text) in FILES {
         digest.update(format!("{name}\0{text}\0"));
     }
-    let version: String =
-        digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let version = hex(&digest.finalize()[..8]);
     let place = cache.join(".program").join(version);
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o755).create(&place).path("create", &place)?;

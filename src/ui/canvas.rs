@@ -68,10 +68,7 @@ impl<'a> Canvas<'a> {
     }
 
     fn style(&self, tone: Tone) -> Style {
-        let colour = |colour| match self.has_colours {
-            true => Style::new().fg(colour),
-            false => Style::new(),
-        };
+        let colour = |colour| if self.has_colours { Style::new().fg(colour) } else { Style::new() };
         match tone {
             Tone::Plain => Style::new(),
             Tone::Strong => Style::new().add_modifier(Modifier::BOLD),

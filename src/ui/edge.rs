@@ -199,10 +199,7 @@ pub(super) fn stderr(bytes: &[u8]) {
 
 /// Returns lines as a CI system's log may have them.
 pub(super) fn shown(lines: &Lines, on_runner: bool) -> Cow<'_, str> {
-    match on_runner {
-        true => Cow::Owned(harmless(lines.as_str())),
-        false => Cow::Borrowed(lines.as_str()),
-    }
+    if on_runner { Cow::Owned(harmless(lines.as_str())) } else { Cow::Borrowed(lines.as_str()) }
 }
 
 /// A standard stream.

@@ -245,10 +245,14 @@ impl Ui {
 
     /// Writes a value to stdout as indented JSON.
     pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(value)
-            .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error))?;
-        text.push('\n');
-        self.terminal.json(&text)
+        let mut out = self.json_stream();
+        let written = serde_json::to_writer_pretty(&mut out, value);
+        out.check(
+            written
+                .map_err(|error| Error::failed("cannot write the result as JSON").caused_by(error)),
+        )?;
+        out.add(b"\n")?;
+        out.end()
     }
 
     /// Writes a value to stdout as one line of JSON.

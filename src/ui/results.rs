@@ -51,9 +51,10 @@ impl<'a> Results<'a> {
     }
 
     fn write_piece(&self) -> Result<()> {
-        match self.is_json {
-            true => self.terminal.json(&String::from_utf8_lossy(&self.piece)),
-            false => self.terminal.content(&self.piece),
+        if self.is_json {
+            self.terminal.json(&String::from_utf8_lossy(&self.piece))
+        } else {
+            self.terminal.content(&self.piece)
         }
     }
 }

@@ -173,9 +173,10 @@ impl Shared {
     /// Returns the keys that were pressed for a view. With one, the terminal's modes have this not wait.
     fn keys(&self) -> Vec<u8> {
         let mut bytes = [0; 64];
-        let read = match self.terminal.has_view() {
-            true => rustix::io::read(rustix::stdio::stdin(), &mut bytes).unwrap_or(0),
-            false => 0,
+        let read = if self.terminal.has_view() {
+            rustix::io::read(rustix::stdio::stdin(), &mut bytes).unwrap_or(0)
+        } else {
+            0
         };
         bytes[..read].to_vec()
     }

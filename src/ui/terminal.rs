@@ -96,9 +96,10 @@ impl Terminal {
 
     /// Writes content to stdout: exactly, unless it is a terminal.
     pub(crate) fn content(&self, bytes: &[u8]) -> Result<()> {
-        match is_terminal(Stream::Output) {
-            true => self.out(for_terminal(bytes).as_bytes()),
-            false => self.out(bytes),
+        if is_terminal(Stream::Output) {
+            self.out(for_terminal(bytes).as_bytes())
+        } else {
+            self.out(bytes)
         }
     }
 
@@ -184,12 +185,11 @@ impl Terminal {
         let Some(full) = screen.full.take() else { return };
         for held in full.leave() {
             // A reader of stdout that has exited is noticed with the next result.
-            let _ = match held.to_stdout {
-                true => stdout(&held.bytes),
-                false => {
-                    self.write_now(&held.bytes);
-                    Ok(())
-                }
+            let _ = if held.to_stdout {
+                stdout(&held.bytes)
+            } else {
+                self.write_now(&held.bytes);
+                Ok(())
             };
         }
         self.bars.set_draw_target(bar_target());

@@ -177,6 +177,29 @@ fn blob(layout: &Path, digest: &serde_json::Value) -> serde_json::Value {
     json(&layout.join("blobs").join(digest.replace(':', "/")))
 }
 
+/// Runs a command to its end; gives the most resident memory it had, in kibibytes.
+pub(crate) fn peak<S: AsRef<OsStr>>(env: &TestEnv, arguments: impl IntoIterator<Item = S>) -> u64 {
+    let mut command = env.command(arguments);
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    let ended = loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let value = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        peak = peak.max(value.unwrap_or_default());
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let said = std::fs::read_to_string(env.path("log")).unwrap();
+    assert!(ended.success(), "{said}");
+    assert!(peak > 0, "it ended before it was looked at");
+    peak
+}
+
 /// Bytes that do not compress, the same for the same seed.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;

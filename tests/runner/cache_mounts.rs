@@ -18,9 +18,12 @@ fn build(env: &TestEnv, arguments: &[&str], kubefile: &str) -> Ran {
     let shell = "COPY --chmod=755 busybox /bin/busybox\nCOPY --chmod=755 busybox /bin/sh\n";
     let kubefile = kubefile
         .lines()
-        .map(|line| match line.starts_with("FROM scratch") {
-            true => format!("{line}\n{shell}"),
-            false => format!("{line}\n"),
+        .map(|line| {
+            if line.starts_with("FROM scratch") {
+                format!("{line}\n{shell}")
+            } else {
+                format!("{line}\n")
+            }
         })
         .collect::<String>();
     env.write("context/Kubefile", kubefile);

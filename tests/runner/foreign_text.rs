@@ -13,14 +13,20 @@ const HOSTILE: &str =
 /// An image with hostile text wherever an image can have it.
 fn with_image() -> TestEnv {
     let env = TestEnv::new();
-    let kubefile = "FROM scratch\nLABEL a=b\nCOPY etc /etc\nCMD [\"x\"]\n";
+    let kubefile =
+        "FROM scratch\nLABEL a=b\nCOPY etc /etc\nCMD [\"x\", \"\\u001b[2J\\nhint: run evil\"]\n";
     let context = env.context("context", kubefile, &[("etc/plain", "x\r\ny\n")]);
     std::fs::write(context.join(format!("etc/{}", HOSTILE.replace('/', "_"))), HOSTILE).unwrap();
     std::fs::write(context.join("etc/content"), HOSTILE).unwrap();
-    let labels = ["check", "init", "description", "version"].map(|key| format!("{key}={HOSTILE}"));
-    let mut arguments = vec!["build", "-q", "-t", "foreign:v1"];
+    let labels = ["check", "init", "auth", "image", "clean", "description", "version"]
+        .map(|key| format!("{key}={HOSTILE}"));
+    let variable = format!("VARIABLE={HOSTILE}");
+    let mut arguments = vec!["build", "-q", "--env", &variable];
     labels.iter().for_each(|label| arguments.extend(["--label", label]));
-    env.imgctl([&arguments[..], &["context"]].concat()).ok();
+    env.imgctl([&arguments[..], &["-t", "foreign:v1", "context"]].concat()).ok();
+    let rootfs = ["sealos.io.type=rootfs", "sealos.io.version=v1beta1", "version=v1.31.4"];
+    rootfs.iter().for_each(|label| arguments.extend(["--label", label]));
+    env.imgctl([&arguments[..], &["-t", "rootfs:v1", "context"]].concat()).ok();
     env
 }
 
@@ -28,7 +34,11 @@ fn with_image() -> TestEnv {
 fn on_terminal(env: &TestEnv, line: &str) -> String {
     let line = format!("{IMGCTL} --root {} --no-color {line}", env.root().display());
     let mut command = Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).current_dir(env.path(".")).env("TERM", "dumb");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(env.path("."));
+    command
+        .env("HOME", env.path("."))
+        .env("SEALOS_DATA_ROOT", env.path("data"))
+        .env("TERM", "dumb");
     Ran::new(command).stdout()
 }
 
@@ -64,6 +74,50 @@ fn no_text_of_an_image_reaches_a_terminal_as_it_is() {
             is_safe(&ran.stdout(), line);
         }
     }
+}
+
+#[test]
+fn a_plan_says_what_an_image_wants_and_nothing_in_its_name() {
+    let env = with_image();
+    if crate::common::needs_root() {
+        return;
+    }
+    let shown = on_terminal(&env, "run --dry-run rootfs:v1 --masters 127.0.0.1");
+    assert!(shown.contains("bash \\u{1b}]0;pwned"), "{shown}");
+    is_safe(&shown, "run --dry-run");
+}
+
+#[test]
+fn values_in_a_template_are_parts_of_a_line_on_a_terminal() {
+    let env = with_image();
+    for line in
+        ["images --format '{{.Labels}}'", "inspect -f '{{.OCIv1.Config.Labels}}' foreign:v1"]
+    {
+        let shown = on_terminal(&env, line);
+        is_safe(&shown, line);
+        assert!(shown.contains("\\u{1b}[31mred\\u{202e}gnp\\u{9b}2J\\nhint: run evil"), "{shown}");
+    }
+    // The template's own lines are lines, and a script gets the value.
+    assert_eq!(on_terminal(&env, "inspect -f 'a\\nb' foreign:v1"), "a\r\nb\r");
+    let exact = env.imgctl(["inspect", "-f", "{{.OCIv1.Config.Labels.check}}", "foreign:v1"]).ok();
+    assert_eq!(exact.bytes(), format!("{HOSTILE}\n").as_bytes());
+}
+
+#[test]
+fn a_command_in_a_hint_is_the_one_that_is_meant() {
+    let env = TestEnv::new();
+    env.context("context", "FROM scratch\nCOPY etc /etc\n", &[]);
+    let name = "it's $(touch pwned) `touch pwned`;x";
+    env.write(format!("context/etc/{name}/file"), "x");
+    env.imgctl(["build", "-q", "-t", "odd:v1", "context"]).ok();
+    let said = env.imgctl(["cat", &format!("odd:v1:/etc/{name}")]).fails(2).stderr();
+    let hint = said.lines().find_map(|line| line.strip_prefix("hint: ")).expect(&said);
+    let mut shell = Command::new("sh");
+    let program =
+        format!("imgctl() {{ {IMGCTL} --root {} \"$@\"; }}\n{hint}", env.root().display());
+    shell.args(["-c", &program]).current_dir(env.path("."));
+    assert_eq!(Ran::new(shell).ok().stdout(), "file");
+    assert!(!env.path("pwned").exists(), "{hint}");
 }
 
 #[test]

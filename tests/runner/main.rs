@@ -39,6 +39,7 @@ mod full_screen;
 mod gate;
 mod inplace;
 mod language;
+mod listings;
 mod login;
 mod manifest_list;
 mod mount;

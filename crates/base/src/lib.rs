@@ -1,5 +1,5 @@
 //! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model,
-//! semantic versions, sizes, suggestions, characters that are unsafe to show, and file system primitives
+//! semantic versions, sizes, suggestions, characters that are unsafe to show or to paste, and file system primitives
 //! that survive crashes and hostile names.
 //!
 //! Must not depend on any other crate of the workspace.
@@ -9,6 +9,7 @@ pub mod fs;
 pub mod image;
 pub mod place;
 pub mod progress;
+pub mod quote;
 pub mod secret;
 pub mod semver;
 pub mod size;

@@ -10,41 +10,22 @@ pub fn closest<'a, I>(word: &str, candidates: I) -> Option<&'a str>
 where
     I: IntoIterator<Item = &'a str>,
 {
-    let word: Vec<char> = word.to_lowercase().chars().collect();
-    if word.is_empty() || word.len() > MAX_WORD {
+    let word = word.to_lowercase();
+    let length = word.chars().count();
+    if word.is_empty() || length > MAX_WORD {
         return None;
     }
-    let allowed = (word.len() / 3).max(1);
+    let allowed = (length / 3).max(1);
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_WORD)
         .filter_map(|candidate| {
-            let other: Vec<char> = candidate.to_lowercase().chars().collect();
-            let distance = distance(&word, &other);
-            (distance <= allowed && distance < word.len()).then_some((distance, candidate))
+            // Insertions, deletions, replacements, and swaps of neighbours.
+            let distance = strsim::osa_distance(&word, &candidate.to_lowercase());
+            (distance <= allowed && distance < length).then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// Returns the number of insertions, deletions, replacements and swaps of neighbours between two
-/// words ("optimal string alignment").
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, &x) in a.iter().enumerate() {
-        let mut row = Vec::with_capacity(b.len() + 1);
-        row.push(i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let mut best = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && x == b[j - 1] && a[i - 1] == y {
-                best = best.min(before_last[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

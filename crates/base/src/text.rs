@@ -1,12 +1,19 @@
 //! Text that people read: which characters of foreign text must not be shown as they are, on a page or a
-//! terminal, and the types that cannot hold them.
+//! terminal, and the type that cannot hold them.
 //!
 //! Foreign is what came from a host, an image, a registry, an archive, a cluster or a record.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 
-use serde::{Deserialize, Serialize};
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
 
 /// Returns whether `character` has no shape of its own and changes what others look like: control
 /// characters except the tab, formatting and bidirectional characters, tags. `shown` in
@@ -80,48 +87,6 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(escaped)
-}
-
-/// Foreign text. Its `Display` is a part of one line without control or bidirectional characters, so a
-/// message that is made of it says what its author wrote, and nothing in another's name.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Foreign(String);
-
-impl Foreign {
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text as it came: to compare it and to pass it on, not to show it.
-    pub fn raw(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns a part of one line, with each run of white space as one space: for text that may have
-    /// several lines by right, such as a script.
-    pub fn on_one_line(&self) -> String {
-        let words: Vec<&str> = self.0.split_whitespace().collect();
-        escape(&words.join(" ")).into_owned()
-    }
-}
-
-impl<T: Into<String>> From<T> for Foreign {
-    fn from(text: T) -> Self {
-        Self::new(text)
-    }
-}
-
-impl Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&escape(&self.0))
-    }
-}
-
-impl fmt::Debug for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
 }
 
 /// Lines for people. Whatever is put into a line, it stays one line, and has no escape sequences except
@@ -256,18 +221,6 @@ mod tests {
         for character in ['a', 'é', '日', '\t', ' ', '…'] {
             assert!(!is_unsafe(character), "{character:?}");
         }
-    }
-
-    #[test]
-    fn foreign_text_is_a_part_of_one_line() {
-        let text = Foreign::new("a\nhint: b\u{1b}[31m\u{202e}c\t日");
-        assert_eq!(text.to_string(), "a\\nhint: b\\u{1b}[31m\\u{202e}c\t日");
-        assert_eq!(format!("{:>4}|", Foreign::new("ab")), "  ab|");
-        assert_eq!(Foreign::new("a \\\n  b\n").on_one_line(), "a \\ b");
-        assert_eq!(
-            serde_json::to_string(&text).unwrap(),
-            serde_json::to_string(text.raw()).unwrap()
-        );
     }
 
     #[test]

@@ -318,9 +318,10 @@ impl Contender {
         let mut seen = Seen::new();
         let (mut pause, mut is_away) = (self.times.renew, false);
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-            let attempt = match is_held {
-                true => self.attempt(&[NAME], &mut Seen::new(), false),
-                false => self.attempt(&[OLDER, NAME], &mut seen, self.force),
+            let attempt = if is_held {
+                self.attempt(&[NAME], &mut Seen::new(), false)
+            } else {
+                self.attempt(&[OLDER, NAME], &mut seen, self.force)
             };
             pause = self.times.renew;
             is_away = attempt.is_err();
@@ -357,16 +358,17 @@ impl Contender {
             if name != NAME {
                 continue;
             }
-            let answer = match lease.is_null() {
-                true => self.api.create(
+            let answer = if lease.is_null() {
+                self.api.create(
                     LEASES,
                     &self.written(json!({
                         "apiVersion": "coordination.k8s.io/v1",
                         "kind": "Lease",
                         "metadata": {"name": NAME, "namespace": "kube-system"},
                     })),
-                ),
-                false => self.api.replace(&path(NAME), &self.written(lease)),
+                )
+            } else {
+                self.api.replace(&path(NAME), &self.written(lease))
             };
             return match answer {
                 Ok(_) => Ok(Attempt::Held),

@@ -98,9 +98,10 @@ impl Resource {
 }
 
 fn root(api_version: &str) -> String {
-    match api_version.contains('/') {
-        true => format!("/apis/{api_version}"),
-        false => format!("/api/{api_version}"),
+    if api_version.contains('/') {
+        format!("/apis/{api_version}")
+    } else {
+        format!("/api/{api_version}")
     }
 }
 

@@ -88,7 +88,7 @@ pub struct From {
     /// The name in lower case, as stages are compared.
     pub name: Option<String>,
     /// The name as written.
-    pub(crate) written_name: Option<String>,
+    pub written_name: Option<String>,
     /// The instruction on one line.
     pub text: String,
     pub span: Span,

@@ -130,10 +130,7 @@ fn chosen_hosts(
     }
     let list: Vec<String> = others
         .iter()
-        .map(|host| match host.local {
-            true => format!("{} (this machine)", host.id()),
-            false => host.id(),
-        })
+        .map(|host| if host.local { format!("{} (this machine)", host.id()) } else { host.id() })
         .collect();
     front.note(&format!(
         "the record of the cluster ({source}) names hosts that you have not named: {}",

@@ -2,6 +2,7 @@
 
 use crate::session::{Needed, Session};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
@@ -105,7 +106,7 @@ fn same_release(image: &ClusterImage, own: &ClusterImage, cluster: &str) -> Resu
     ))
     .hint(format!(
         "its first image has the cluster's version; to change the version, run `imgctl upgrade {}`",
-        image.name
+        quote(&image.name)
     )))
 }
 

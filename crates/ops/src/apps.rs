@@ -180,9 +180,10 @@ fn find<'a>(known: &'a BTreeMap<String, Installed>, image: &str) -> Result<&'a I
     known.get(&reference.name()).filter(is_meant).ok_or_else(|| {
         let names: Vec<&str> = known.values().map(|one| one.image.as_str()).collect();
         Error::not_found(format!("{image} is not installed on this cluster")).hint(
-            match names.is_empty() {
-                true => "imgctl has installed nothing there through a kubeconfig".to_owned(),
-                false => format!("it has {}", names.join(", ")),
+            if names.is_empty() {
+                "imgctl has installed nothing there through a kubeconfig".to_owned()
+            } else {
+                format!("it has {}", names.join(", "))
             },
         )
     })
@@ -223,9 +224,10 @@ fn way(
                 for script in UNINSTALL_SCRIPTS {
                     has_own = has_own || files.read(&image, script)?.is_some();
                 }
-                return Ok(match has_own {
-                    true => Way::Command(Box::new(image)),
-                    false => Way::Objects("the image has no command for its removal"),
+                return Ok(if has_own {
+                    Way::Command(Box::new(image))
+                } else {
+                    Way::Objects("the image has no command for its removal")
                 });
             }
             Err(error) => failure = failure.or(Some(error)),

@@ -7,6 +7,7 @@ use crate::upgrade::{SettingsChoices, reconfigure};
 use crate::work::{RunOptions, Work, replacement};
 use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::cluster::{
     clusterfile::Clusterfile, desired::HostFlags, image::ImageKind, local_addresses,
@@ -233,8 +234,9 @@ fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     }
     for image in &prepared.change.unlisted {
         session.front.note(&format!(
-            "{image} is no longer in the file but stays installed; run `imgctl uninstall {image}` \
-             to remove an application"
+            "{image} is no longer in the file but stays installed; run `imgctl uninstall {}` to \
+             remove an application",
+            quote(image)
         ));
     }
     let mut change = work.change(&prepared, request.wait)?;

@@ -43,10 +43,11 @@ impl LayerSource {
                 let is_repository = reference.registry().is_some()
                     && reference.tag().is_none()
                     && reference.digest().is_none();
-                match is_repository {
-                    true => Ok(Self::Repository(reference)),
-                    false => Err(Error::usage(format!("`{name}` is not the name of a repository"))
-                        .hint("write --source registry=HOST/REPOSITORY, without a tag")),
+                if is_repository {
+                    Ok(Self::Repository(reference))
+                } else {
+                    Err(Error::usage(format!("`{name}` is not the name of a repository"))
+                        .hint("write --source registry=HOST/REPOSITORY, without a tag"))
                 }
             }
             _ => Err(Error::usage(format!("`{text}` is no source of layers"))
@@ -83,9 +84,10 @@ impl LayerSource {
             };
             let access = |name: &Reference| -> Result<Access> {
                 let access = client.repository(name)?.access()?;
-                match *self == Self::ImageRegistry {
-                    true => check_is_reachable(&access, hosts).map(|()| access),
-                    false => Ok(access),
+                if *self == Self::ImageRegistry {
+                    check_is_reachable(&access, hosts).map(|()| access)
+                } else {
+                    Ok(access)
                 }
             };
             let found = names.iter().map(access).collect::<Result<Vec<_>>>();

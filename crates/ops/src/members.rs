@@ -5,6 +5,7 @@ use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
 use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::{change, nodes::Wait};
@@ -41,10 +42,10 @@ fn image_of(request: &Addition, work: &Work<'_>, session: &Session<'_>) -> Resul
     let name = &request.cluster;
     if !work.has_no_image() {
         return match &request.image {
-            Some(image) if !work.existing()?.cluster.images.contains(image) => {
-                Err(Error::usage(format!("cluster {name} has a rootfs image already"))
-                    .hint(format!("omit --image; `imgctl upgrade {image}` changes the image")))
-            }
+            Some(image) if !work.existing()?.cluster.images.contains(image) => Err(Error::usage(
+                format!("cluster {name} has a rootfs image already"),
+            )
+            .hint(format!("omit --image; `imgctl upgrade {}` changes the image", quote(image)))),
             _ => Ok(None),
         };
     }

@@ -5,6 +5,7 @@ use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::Clusterfile;
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::renumber::Renumbering;
@@ -132,7 +133,7 @@ fn refuse_other_images(current: &Clusterfile, context: &ClusterContext) -> Resul
             ))
             .hint(format!(
                 "run `imgctl upgrade {0}` first, or name the installed image {0} again",
-                image.name
+                quote(&image.name)
             )));
         }
     }

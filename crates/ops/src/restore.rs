@@ -180,7 +180,7 @@ fn desired(stored: Clusterfile, hosts: &HostFlags, session: &Session<'_>) -> Res
 }
 
 /// Fails if a host of the recorded cluster still has it: there would be two clusters of one name.
-fn refuse_if_alive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
+pub(crate) fn refuse_if_alive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
     let Some(current) = &work.current else { return Ok(()) };
     let name = work.state.name();
     if !current.exists() {

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use crate::front_end::{FrontEnd, Logins};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference, Verdict};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
 use imgctl_cluster::cluster::state::{State, States};
 use imgctl_cluster::cluster::state_identity::StateIdentity;
@@ -196,7 +197,7 @@ impl Session<'_> {
                 return Err(Error::bad_content(format!(
                     "cannot run {image}: it contains no image with a name"
                 ))
-                .hint(format!("name it with imgctl load {image} --tag NAME")));
+                .hint(format!("name it with imgctl load {} --tag NAME", quote(image))));
             }
         }
         Ok(names)

@@ -1,6 +1,8 @@
 //! Operations from request to outcome, on simulated hosts: what another front end than the command
 //! line does. The hosts are a fake: they accept files and report success for every command.
 
+mod logins;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 

@@ -11,8 +11,8 @@ use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_registry::Target;
-use imgctl_transfer::trust::referrer::{self, Attachment};
-use imgctl_transfer::trust::sbom::{self, SbomOptions};
+use imgctl_transfer::trust::referrer::{self, Attachment, Content};
+use imgctl_transfer::trust::sbom::{self, Sbom, SbomOptions};
 use imgctl_transfer::trust::{payload::expanded, provenance};
 
 /// Maximum size of a document, in bytes.
@@ -64,8 +64,12 @@ pub(crate) fn attach(args: &AttachArgs, context: &Context) -> Result<()> {
     };
     let repository = args.registry.client(context)?.repository(&reference)?;
     let subject = repository.document(&Target::of(&reference))?.descriptor;
-    let attachment =
-        Attachment { artifact_type: media_type, media_type, content: &content, annotations: &[] };
+    let attachment = Attachment {
+        artifact_type: media_type,
+        media_type,
+        content: Content::Bytes(&content),
+        annotations: &[],
+    };
     let digest = referrer::attach(&repository, &subject, &attachment)?;
     let place = format!("{}@{digest}", expanded(&reference).name());
     let view = json!({
@@ -133,31 +137,32 @@ pub(crate) fn sbom(args: &SbomArgs, context: &Context) -> Result<()> {
             None => None,
         },
     };
-    let reporter = context.ui.reporter();
-    if args.output.as_deref().is_none_or(|path| path == Path::new("-")) && !args.attach {
-        // The document of an image with a million files is larger than they are.
-        let mut out = context.ui.json_stream();
-        let written = sbom::write(context.store()?, &image, &options, reporter, &mut out);
-        out.check(written)?;
-        return out.end();
-    }
-    let document = sbom::document(context.store()?, &image, &options, reporter)?;
-    match args.output.as_deref() {
-        Some(path) if path != Path::new("-") => {
-            output::write(path, &document, 0o644, Durability::Atomic)?;
+    let store = context.store()?;
+    // The document of an image with a million files is larger than memory should be.
+    let document = Sbom::of(store, &image, &options, context.ui.reporter(), |sbom| {
+        match args.output.as_deref() {
+            Some(path) if path != Path::new("-") => {
+                output::write_with(path, 0o644, Durability::Atomic, |file| sbom.write(file))?;
+            }
+            None if args.attach => {}
+            _ => {
+                let mut out = context.ui.json_stream();
+                let written = sbom.write(&mut out);
+                out.check(written)?;
+                out.end()?;
+            }
         }
-        None if args.attach => {}
-        _ => context.ui.content(&document)?,
-    }
-    if !args.attach {
+        args.attach.then(|| sbom.document(store)).transpose()
+    })?;
+    let Some(document) = document else {
         return Ok(());
-    }
+    };
     let name = registry_name(&args.image, image.reference.as_ref())?;
     let repository = args.registry.client(context)?.repository(&name)?;
     let attachment = Attachment {
         artifact_type: sbom::MEDIA_TYPE,
         media_type: sbom::MEDIA_TYPE,
-        content: &document,
+        content: Content::File(&document),
         annotations: &[],
     };
     let digest = referrer::attach(&repository, &image.descriptor, &attachment)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
+use crate::cli::commands::build_call::{self, Call};
 use crate::cli::commands::build_reports::Reports;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
@@ -27,8 +28,13 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
 
 fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let mut options = build_options::resolve(args, context)?;
-    if args.check {
-        return check(&options, reports, context);
+    let call = args.call.as_deref().map(Call::parse).transpose()?;
+    match call {
+        Some((Call::Targets, is_json)) => return build_call::targets(&options, is_json, context),
+        Some((Call::Outline, is_json)) => return build_call::outline(&options, is_json, context),
+        Some((Call::Check, _)) => return check(&options, reports, context),
+        _ if args.check => return check(&options, reports, context),
+        _ => {}
     }
     let store = context.store()?;
     let grouped = reports.reporter(context);
@@ -45,15 +51,14 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
         )
         .hint("attach one to each with --attest type=sbom, or run `imgctl sbom --platform`"));
     }
-    let client = match outputs.insecure && args.registry.tls_verify.is_none() {
-        true => {
-            let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
-            registry.client(context)?
-        }
-        false => match &options.base_images.client {
+    let client = if outputs.insecure && args.registry.tls_verify.is_none() {
+        let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
+        registry.client(context)?
+    } else {
+        match &options.base_images.client {
             Some(client) => client.clone(),
             None => args.registry.client(context)?,
-        },
+        }
     };
     options.lint = reports.want_findings();
     let before = reports.before(&options, context)?;
@@ -112,9 +117,10 @@ fn show(
     }
     for place in published.iter().filter(|place| place.name.tag().is_some()) {
         let digest = &place.report.root.digest;
-        context.ui.say(&match place.report.up_to_date {
-            true => format!("{} is up to date ({digest})", place.name),
-            false => format!("pushed {} ({digest})", place.name),
+        context.ui.say(&if place.report.up_to_date {
+            format!("{} is up to date ({digest})", place.name)
+        } else {
+            format!("pushed {} ({digest})", place.name)
         });
     }
     if delivery.uses_stdout() {

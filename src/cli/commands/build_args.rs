@@ -181,6 +181,10 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
+    /// Answer a question about the Kubefile without building: check, outline or targets[,format=json]
+    #[arg(long, value_name = "METHOD", conflicts_with = "check", visible_alias = "print")]
+    pub(crate) call: Option<String>,
+
     /// Ignore file to use instead of .dockerignore
     #[arg(long, value_name = "FILE")]
     pub(crate) ignorefile: Option<PathBuf>,

@@ -43,9 +43,10 @@ impl CacheArgs {
             options.from.extend(source(text, environment, &public, &mut notes)?);
         }
         for text in &self.cache_to {
-            match inline(text, &mut notes)? {
-                true => options.inline = true,
-                false => options.to.extend(target(text, environment, &private, &mut notes)?),
+            if inline(text, &mut notes)? {
+                options.inline = true;
+            } else {
+                options.to.extend(target(text, environment, &private, &mut notes)?);
             }
         }
         context.ui.notes(&notes);
@@ -87,9 +88,10 @@ impl Keys<'_> {
 
     /// Returns a public key, or the public half of a private one.
     fn public(&self, path: &str) -> Result<PublicKey> {
-        match keys::is_public(Path::new(path), self.context)? {
-            true => keys::public_at(Path::new(path), self.context),
-            false => Ok(self.private(path)?.public().clone()),
+        if keys::is_public(Path::new(path), self.context)? {
+            keys::public_at(Path::new(path), self.context)
+        } else {
+            Ok(self.private(path)?.public().clone())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where a build's result goes: `--push`, `--output`, `--manifest`, and what is said about it
 //! (`--attest`, `--sbom`, `--provenance`), in the forms of BuildKit and buildah.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -14,7 +15,7 @@ use imgctl_build::build::{Built, Format, Options};
 use imgctl_store::layer::Compression;
 use imgctl_transfer::transfer::{ArchiveFormat, publish::Place};
 use imgctl_transfer::trust::provenance;
-use imgctl_transfer::trust::sbom::{self, SbomOptions};
+use imgctl_transfer::trust::sbom::{Sbom, SbomOptions};
 
 /// Destinations and attestations of the result.
 #[derive(Args, Debug, Default)]
@@ -154,8 +155,10 @@ impl Outputs {
             image.reference = built.names.first().cloned();
             // The same document as that of `imgctl sbom`.
             let contents = SbomOptions { files: true, timestamp: None };
-            let text = sbom::document(store, &image, &contents, context.ui.reporter())?;
-            std::fs::write(path, text).path("write", path)?;
+            Sbom::of(store, &image, &contents, context.ui.reporter(), |sbom| {
+                let document = sbom.document(store)?;
+                document.copy_to(&mut File::create(path).path("write", path)?)
+            })?;
         }
         Ok(())
     }
@@ -473,10 +476,8 @@ impl Spec {
                     return Err(Error::usage("an OCI layout is a directory")
                         .hint("pass dest=DIR, or leave out tar=false"));
                 }
-                let format = match directory {
-                    true => ArchiveFormat::OciDirectory,
-                    false => ArchiveFormat::OciArchive,
-                };
+                let format =
+                    if directory { ArchiveFormat::OciDirectory } else { ArchiveFormat::OciArchive };
                 Some(Export::Archive { format, to })
             }
             (Kind::Docker, false) if self.to.is_some() => {

@@ -1,18 +1,16 @@
 //! The verbs that create, grow, shrink and remove clusters: `run`, `add`, `delete`, `uninstall`
 //! and `reset`.
 
-use std::path::Path;
-
 use clap::Args;
 
 use crate::cli::cluster_options::{
-    ClusterArg, DesiredArgs, HostsArgs, PeersArgs, StateArgs, WaitArgs, WorkArgs,
+    self, ClusterArg, DesiredArgs, HostsArgs, PeersArgs, StateArgs, WaitArgs, WorkArgs,
 };
 use crate::cli::drain_options::DrainArgs;
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
 use crate::cli::source_options::SourceArgs;
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::Result;
 use imgctl_ops::apps::{self, AppInstallation, AppRemoval};
 use imgctl_ops::install::{self, Installation};
 use imgctl_ops::maintain::{self, TearDown, Uninstallation};
@@ -86,10 +84,7 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
-    if let Some(file) = args.images.iter().find(|image| is_clusterfile(image)) {
-        return Err(Error::usage(format!("{file} is a Clusterfile, not an image"))
-            .hint(format!("-f of run means --force; run `imgctl apply -f {file}`")));
-    }
+    cluster_options::refuse_clusterfiles(&args.images)?;
     let session = context.session(&args.ssh, &args.registry)?;
     if let Some(access) = args.kubeconfig.access() {
         args.hosts.refuse("--kubeconfig")?;
@@ -118,14 +113,6 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         options: args.source.with(args.work.options(context)?),
     };
     install::run(&request, &session)
-}
-
-/// Returns whether an argument is a file that looks like a Clusterfile.
-fn is_clusterfile(argument: &str) -> bool {
-    let path = Path::new(argument);
-    let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let is_named = path.file_name().is_some_and(|name| name == "Clusterfile");
-    (is_yaml || is_named) && path.is_file()
 }
 
 /// Add hosts to a cluster

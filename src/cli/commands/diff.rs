@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use serde_json::json;
+use serde::{Serialize, Serializer};
 
 use crate::cli::archive_output::outer_compression;
 use crate::cli::commands::bundle::create_bundle;
@@ -12,6 +12,7 @@ use crate::cli::{context::Context, names::printable};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::text::Lines;
 use imgctl_store::layer::tree::{Change, compare};
+use imgctl_store::layer::{LayerPath, Tree};
 use imgctl_store::store::images::{tree_of, whole_tree};
 use imgctl_transfer::edit::bundle::CreateOptions;
 
@@ -85,26 +86,51 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
             (tree_of(store, &first, below)?, whole_tree(store, &first)?)
         }
     };
-    let changes = compare(&old, &new);
     if as_json {
-        let of = |wanted: Change| -> Vec<String> {
-            let chosen = changes.iter().filter(|(change, _)| *change == wanted);
-            chosen.map(|(_, path)| path.to_string()).collect()
-        };
-        return context.ui.json(&json!({
-            "added": of(Change::Added),
-            "modified": of(Change::Modified),
-            "deleted": of(Change::Deleted),
-        }));
+        let (old, new) = (&old, &new);
+        return context.ui.json(&Changes {
+            added: Paths { old, new, change: Change::Added },
+            modified: Paths { old, new, change: Change::Modified },
+            deleted: Paths { old, new, change: Change::Deleted },
+        });
     }
-    let mut text = Lines::default();
-    for (change, path) in &changes {
-        let letter = match change {
-            Change::Added => 'A',
-            Change::Modified => 'C',
-            Change::Deleted => 'D',
+    let mut changes = compare(&old, &new).peekable();
+    while changes.peek().is_some() {
+        let line = |(change, path): (Change, LayerPath)| {
+            let letter = match change {
+                Change::Added => 'A',
+                Change::Modified => 'C',
+                Change::Deleted => 'D',
+            };
+            format!("{letter} /{}", printable(path.as_bytes()))
         };
-        text.line(format_args!("{letter} /{}", printable(path.as_bytes())));
+        // There may be millions.
+        let text: Lines = changes.by_ref().take(AT_ONCE).map(line).collect();
+        context.ui.print(&text)?;
     }
-    context.ui.print(&text)
+    Ok(())
+}
+
+/// Number of lines that are written at once.
+const AT_ONCE: usize = 1000;
+
+#[derive(Serialize)]
+struct Changes<'a> {
+    added: Paths<'a>,
+    modified: Paths<'a>,
+    deleted: Paths<'a>,
+}
+
+/// The paths of one type of change, which are found while they are written.
+struct Paths<'a> {
+    old: &'a Tree,
+    new: &'a Tree,
+    change: Change,
+}
+
+impl Serialize for Paths<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let all = compare(self.old, self.new).filter(|(change, _)| *change == self.change);
+        serializer.collect_seq(all.map(|(_, path)| path.to_string()))
+    }
 }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::names::{image_and_path, nearest, printable};
+use crate::cli::names::{image_and_path, nearest, printable, quote};
 use crate::cli::{context::Context, image_options::PlatformArg};
 use crate::ui::{edge::Stdout, results::Results, table::one_line};
 use imgctl_base::error::{Error, IoContext, Result};
@@ -272,7 +272,7 @@ fn print(store: &Store, image: &Image, tree: &Tree, name: &str, path: &LayerPath
     };
     if found.entry().is_directory() {
         return Err(Error::usage(format!("{path} of {name} is a directory"))
-            .hint(format!("imgctl ls {name}:{path}")));
+            .hint(format!("imgctl ls {}", quote(&format!("{name}:{path}")))));
     }
     let layer = found.layer.and_then(|index| image.layers().nth(index));
     let Some((layer, diff_id)) = layer else {

@@ -12,6 +12,7 @@ pub(crate) mod blobs;
 pub(crate) mod build;
 pub(crate) mod build_args;
 pub(crate) mod build_cache;
+mod build_call;
 pub(crate) mod build_embedding;
 pub(crate) mod build_options;
 pub(crate) mod build_output;

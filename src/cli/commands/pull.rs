@@ -12,6 +12,7 @@ use crate::cli::image_options::{PlatformsArg, PolicyArg};
 use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
+use imgctl_base::quote::quote;
 use imgctl_registry::Client;
 use imgctl_transfer::transfer::engine::{CopyOptions, JOBS};
 use imgctl_transfer::transfer::pull::{self, PullOptions, Pulled};
@@ -108,8 +109,10 @@ fn reference(text: &str) -> Result<Reference> {
     match Location::parse(OsStr::new(text))? {
         Location::Name(name) => Reference::parse(&name),
         Location::Registry(name) => Ok(name.on_docker_hub()),
-        other => Err(Error::usage(format!("{other} is not in a registry"))
-            .hint(format!("load it with `imgctl load`, or `imgctl copy {other} NAME`"))),
+        other => Err(Error::usage(format!("{other} is not in a registry")).hint(format!(
+            "load it with `imgctl load`, or `imgctl copy {} NAME`",
+            quote(&other.to_string())
+        ))),
     }
 }
 

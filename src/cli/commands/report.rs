@@ -204,14 +204,15 @@ fn render(args: &RenderArgs, context: &Context) -> Result<()> {
 /// Reads a file or, for `-`, stdin.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = match path == Path::new("-") {
-        true => std::io::stdin().take(LONGEST + 1).read_to_end(&mut bytes),
-        false => std::fs::File::open(path)
-            .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)),
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(LONGEST + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
     };
     read.path("read", path)?;
-    match bytes.len() as u64 > LONGEST {
-        true => Err(Error::bad_content(format!("{} exceeds {LONGEST} bytes", path.display()))),
-        false => Ok(bytes),
+    if bytes.len() as u64 > LONGEST {
+        Err(Error::bad_content(format!("{} exceeds {LONGEST} bytes", path.display())))
+    } else {
+        Ok(bytes)
     }
 }

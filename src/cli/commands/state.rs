@@ -139,9 +139,10 @@ fn show(found: &state::StateSummary, context: &Context) -> Result<()> {
         for recipient in &found.recipients {
             text.line(format_args!("encrypted to {recipient}"));
         }
-        text.line(match found.readable {
-            true => "the given identity decrypts it",
-            false => "no given identity decrypts it",
+        text.line(if found.readable {
+            "the given identity decrypts it"
+        } else {
+            "no given identity decrypts it"
         });
         let are = if found.encrypted == 1 { "is" } else { "are" };
         let plain = match found.plain {

@@ -43,9 +43,10 @@ pub(crate) fn status(args: &StatusArgs, context: &Context) -> Result<()> {
         return repeated(&args.cluster.cluster, session, Duration::from_secs(seconds), context);
     }
     let found = maintain::status(&args.cluster.cluster, &session)?;
-    match context.ui.is_json() {
-        true => context.ui.json(&status_view::json(&found))?,
-        false => status_view::text(&found, context)?,
+    if context.ui.is_json() {
+        context.ui.json(&status_view::json(&found))?;
+    } else {
+        status_view::text(&found, context)?;
     }
     found.check()
 }

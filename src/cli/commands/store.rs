@@ -6,7 +6,12 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
-use crate::cli::{context::Context, duration, image_options::GateArg, names::references};
+use crate::cli::{
+    context::Context,
+    duration,
+    image_options::GateArg,
+    names::{quote, references},
+};
 use crate::ui::table::{Table, counted, human};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
@@ -189,7 +194,7 @@ fn refuse_mounted(chosen: &[Named], all: &[Named], context: &Context) -> Result<
                 Kind::Busy,
                 format!("the image {} is mounted at {path}", digest.short()),
             )
-            .hint(format!("imgctl umount {path}, or remove it with --force")));
+            .hint(format!("imgctl umount {}, or remove it with --force", quote(&path))));
         }
     }
     Ok(())

@@ -32,9 +32,10 @@ fn listing(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let content = files.map(|entry| {
         let path = entry.path();
         let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_owned();
-        let content = match entry.file_type().is_symlink() {
-            true => std::fs::read_link(path).unwrap().into_os_string().into_vec(),
-            false => std::fs::read(path).unwrap(),
+        let content = if entry.file_type().is_symlink() {
+            std::fs::read_link(path).unwrap().into_os_string().into_vec()
+        } else {
+            std::fs::read(path).unwrap()
         };
         (name, content)
     });

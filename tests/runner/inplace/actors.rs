@@ -226,11 +226,10 @@ impl Play {
                     let crashes = image.contains("crash");
                     status["ready"] = json!(!crashes);
                     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-                    status["state"] = match crashes {
-                        true => {
-                            json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}})
-                        }
-                        false => json!({"running": {"startedAt": now.to_string()}}),
+                    status["state"] = if crashes {
+                        json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}})
+                    } else {
+                        json!({"running": {"startedAt": now.to_string()}})
                     };
                 }
             } else {
@@ -240,9 +239,10 @@ impl Play {
                 }
             }
             if let Some(resources) = spec["resources"].as_object().filter(|one| !one.is_empty()) {
-                match resources.get("requests").is_some_and(|one| one["cpu"] == "999") {
-                    true => infeasible = true,
-                    false => status["resources"] = json!(resources),
+                if resources.get("requests").is_some_and(|one| one["cpu"] == "999") {
+                    infeasible = true;
+                } else {
+                    status["resources"] = json!(resources);
                 }
             }
             told.push(status);

@@ -1,9 +1,6 @@
 //! How much memory a pull takes: it must not grow with the image.
 
-use std::process::Stdio;
-use std::time::Duration;
-
-use crate::common::{Ran, TestEnv};
+use crate::common::{Ran, TestEnv, peak};
 use crate::pull::Bench;
 
 /// Kibibytes of RSS that are enough whatever is pulled.
@@ -27,29 +24,6 @@ fn content(seed: usize) -> Vec<u8> {
     bytes
 }
 
-/// Runs a command to its end; gives the most resident memory it had, in kibibytes.
-fn peak(env: &TestEnv, arguments: &[&str]) -> u64 {
-    let mut command = env.command(arguments);
-    let log = std::fs::File::create(env.path("log")).unwrap();
-    let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak = 0;
-    let ended = loop {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let value = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-        peak = peak.max(value.unwrap_or_default());
-        if let Some(ended) = child.try_wait().unwrap() {
-            break ended;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let said = std::fs::read_to_string(env.path("log")).unwrap();
-    assert!(ended.success(), "{said}");
-    assert!(peak > 0, "it ended before it was looked at");
-    peak
-}
-
 #[test]
 fn large_layers_are_pulled_and_unpacked_in_bounded_memory() {
     let bench = Bench::new();
@@ -71,7 +45,7 @@ fn large_layers_are_pulled_and_unpacked_in_bounded_memory() {
             let target = TestEnv::new();
             let name = bench.name("big");
             let arguments = [&["pull"][..], flags, &[&name]].concat();
-            let peak = peak(&target, &arguments);
+            let peak = peak(&target, arguments);
             println!("{compression} {flags:?}: {peak} KiB");
             assert!(peak <= LIMIT, "{compression} {flags:?}: {peak} KiB");
         }

@@ -60,9 +60,10 @@ impl Request {
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        match self.chunked {
-            true => head.push_str("Transfer-Encoding: chunked\r\n"),
-            false => head.push_str(&format!("Content-Length: {}\r\n", self.body.len())),
+        if self.chunked {
+            head.push_str("Transfer-Encoding: chunked\r\n");
+        } else {
+            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         head + "\r\n"
     }

@@ -4,7 +4,7 @@
 mod cases;
 mod compressions;
 mod differential;
-mod image;
+pub(crate) mod image;
 mod random;
 pub(crate) mod readers;
 mod writers;

@@ -19,9 +19,8 @@ fn killed_after_any_record_it_is_backed_up_and_restored() {
     let place = bed.env.path("backups");
     let to = place.to_str().unwrap().to_owned();
     let mut kills = 0;
-    let records = |short: &[u64], last: u64| match long() {
-        true => (1..last).collect::<Vec<u64>>(),
-        false => short.to_vec(),
+    let records = |short: &[u64], last: u64| {
+        if long() { (1..last).collect::<Vec<u64>>() } else { short.to_vec() }
     };
     for record in records(&[2, 7, 11], 40) {
         let died = killed(&bed, &["backup", "--to", &to], record);

@@ -80,10 +80,7 @@ fn an_authority_is_rotated_under_clients() {
     }
 
     // Killed behind records, it goes on or back.
-    let records: Vec<u64> = match long() {
-        true => (1..70).collect(),
-        false => vec![11, 24],
-    };
+    let records: Vec<u64> = if long() { (1..70).collect() } else { vec![11, 24] };
     let mut kills = 0;
     for record in records {
         let before = kept(&bed);

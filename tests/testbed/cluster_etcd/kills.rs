@@ -57,10 +57,7 @@ fn killed_after_any_record_it_converges_and_repeats_nothing() {
     build(&bed);
     let began = Instant::now();
     let mut kills = 0;
-    let records: Vec<u64> = match long() {
-        true => (1..60).collect(),
-        false => vec![9, 16],
-    };
+    let records: Vec<u64> = if long() { (1..60).collect() } else { vec![9, 16] };
     for record in records {
         let died = cycle(&bed, record);
         kills += died;

@@ -30,9 +30,8 @@ fn etcd_comes_back_on_other_hosts_under_its_token() {
 
     let place = bed.env.path("backups").display().to_string();
     let backup = ["backup", "--to", &place, "--keep", "1"];
-    let records = |short: &[u64], last: u64| match long() {
-        true => (1..last).collect::<Vec<u64>>(),
-        false => short.to_vec(),
+    let records = |short: &[u64], last: u64| {
+        if long() { (1..last).collect::<Vec<u64>>() } else { short.to_vec() }
     };
     let mut kills = 0;
     for record in records(&[3, 6, 11], 40) {

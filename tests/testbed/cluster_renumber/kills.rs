@@ -26,10 +26,7 @@ fn killed_after_any_record_it_goes_on_or_back() {
     let (forth, home) = (there(&bed, 1), back(&bed, 1));
     let began = Instant::now();
     let writer = Writer::start("killed", &both);
-    let records: Vec<u64> = match long() {
-        true => (1..60).collect(),
-        false => vec![5, 18, 19, 23],
-    };
+    let records: Vec<u64> = if long() { (1..60).collect() } else { vec![5, 18, 19, 23] };
     let mut kills = 0;
     for record in records {
         let died = killed(&bed, &["renumber", &forth, "--yes"], record);

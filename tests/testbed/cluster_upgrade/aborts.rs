@@ -27,10 +27,8 @@ fn an_upgrade_is_given_up_in_any_state() {
 fn at_any_record(bed: &Bed) {
     // Behind these all of it is on record.
     let last = last_record(bed, "counting:1.1.0") - 14;
-    let records: Vec<u64> = match long() {
-        true => (1..=last).collect(),
-        false => vec![1, 5, 12, last / 2, last * 2 / 3, last],
-    };
+    let records: Vec<u64> =
+        if long() { (1..=last).collect() } else { vec![1, 5, 12, last / 2, last * 2 / 3, last] };
     let (mut closed, mut refusals) = (0, 0);
     for record in records {
         die_at(bed, &["upgrade", "counting:1.1.0"], record);

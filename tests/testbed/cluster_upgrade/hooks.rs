@@ -152,10 +152,7 @@ fn no_secret(bed: &Bed, report: &str) {
 /// `path`'s name if it is the log of `step`.
 fn file_of<'a>(step: &str, path: &'a std::path::Path) -> &'a str {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap();
-    match name.ends_with(&format!("{step}.log")) {
-        true => name,
-        false => "none",
-    }
+    if name.ends_with(&format!("{step}.log")) { name } else { "none" }
 }
 
 fn files(directory: &std::path::Path) -> Vec<std::path::PathBuf> {

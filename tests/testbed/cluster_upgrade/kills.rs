@@ -10,10 +10,7 @@ fn killed_after_any_record_each_act_is_done_once() {
         return;
     }
     let bed = cluster();
-    let records: Vec<u64> = match long() {
-        true => (1..120).collect(),
-        false => vec![3, 14, 22, 60],
-    };
+    let records: Vec<u64> = if long() { (1..120).collect() } else { vec![3, 14, 22, 60] };
     let mut kills = 0;
     for record in records {
         let there = once(&bed, &["upgrade", "counting:1.1.0", "--yes"], record);

@@ -26,10 +26,20 @@ pub enum Durability {
 /// Replaces `path` with `bytes` and sets `mode` regardless of the umask. A symlink at `path` is
 /// replaced, not followed. Readers see either the old file or the new one, never a part of one.
 pub fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<()> {
+    write_with(path, mode, durability, |file| file.write_all(bytes).path("write", path))
+}
+
+/// Like [`write`], with the content that `write` writes.
+pub fn write_with(
+    path: &Path,
+    mode: u32,
+    durability: Durability,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
     let directory = parent_of(path);
     let temporary = Temporary::create(directory).path("create a file in", directory)?;
     let mut file = &temporary.file;
-    file.write_all(bytes).path("write", path)?;
+    write(&mut file)?;
     rustix::fs::fchmod(file, Mode::from_raw_mode(mode)).path("set the mode of", path)?;
     if durability == Durability::Durable {
         file.sync_all().path("sync", path)?;

@@ -64,9 +64,19 @@ pub fn target(path: &Path) -> Result<Target> {
 
 /// Writes a document. `mode` is for a new file; durability as well.
 pub fn write(path: &Path, bytes: &[u8], mode: u32, durability: Durability) -> Result<()> {
+    write_with(path, mode, durability, |file| file.write_all(bytes).path("write", path))
+}
+
+/// Like [`write`], with the content that `write` writes.
+pub fn write_with(
+    path: &Path,
+    mode: u32,
+    durability: Durability,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<()> {
     match target(path)? {
-        Target::Replace(path) => atomic::write(&path, bytes, mode, durability),
-        Target::Through(mut file) => file.write_all(bytes).path("write", path),
+        Target::Replace(path) => atomic::write_with(&path, mode, durability, write),
+        Target::Through(mut file) => write(&mut file),
     }
 }
 

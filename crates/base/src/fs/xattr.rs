@@ -1,8 +1,9 @@
 //! Extended attributes by descriptor, or by directory and name if the file cannot be opened
 //! (symlinks, devices). The caller decides which attributes matter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ffi::{CStr, OsStr};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -15,8 +16,80 @@ const MAX: usize = 64 * 1024;
 /// Initial buffer size, sufficient for most files.
 const USUAL: usize = 512;
 
-/// Attributes by full name (`user.x`).
-pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Attributes by full name (`user.x`). Without any, as most files are, they take one pointer.
+#[derive(Clone, Debug, Default)]
+pub struct Xattrs(Option<Box<Map>>);
+
+impl Xattrs {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Deref for Xattrs {
+    type Target = Map;
+
+    fn deref(&self) -> &Map {
+        static NONE: Map = Map::new();
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl DerefMut for Xattrs {
+    fn deref_mut(&mut self) -> &mut Map {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl PartialEq for Xattrs {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Xattrs {}
+
+impl From<Map> for Xattrs {
+    fn from(map: Map) -> Self {
+        Self((!map.is_empty()).then(|| Box::new(map)))
+    }
+}
+
+impl<const N: usize> From<[(Vec<u8>, Vec<u8>); N]> for Xattrs {
+    fn from(list: [(Vec<u8>, Vec<u8>); N]) -> Self {
+        Map::from(list).into()
+    }
+}
+
+impl FromIterator<(Vec<u8>, Vec<u8>)> for Xattrs {
+    fn from_iter<I: IntoIterator<Item = (Vec<u8>, Vec<u8>)>>(list: I) -> Self {
+        Map::from_iter(list).into()
+    }
+}
+
+impl IntoIterator for Xattrs {
+    type Item = (Vec<u8>, Vec<u8>);
+    type IntoIter = btree_map::IntoIter<Vec<u8>, Vec<u8>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.map(|map| *map).unwrap_or_default().into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Xattrs {
+    type Item = (&'a Vec<u8>, &'a Vec<u8>);
+    type IntoIter = btree_map::Iter<'a, Vec<u8>, Vec<u8>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
 
 /// Returns all attributes of an open file; none if the file system does not support attributes.
 pub fn read(fd: impl AsFd) -> io::Result<Xattrs> {

@@ -10,7 +10,7 @@ use imgctl_base::progress::Reporter;
 use imgctl_store::store::Store;
 use imgctl_transfer::trust::attestation::{self, Document};
 use imgctl_transfer::trust::provenance::{self, Invocation};
-use imgctl_transfer::trust::sbom::{self, SbomOptions};
+use imgctl_transfer::trust::sbom::{Sbom, SbomOptions};
 
 /// Fails if the options cannot be combined; called before anything is built.
 pub(super) fn check(options: &Options) -> Result<()> {
@@ -35,15 +35,16 @@ pub(super) fn documents(
     if !*sbom && provenance.is_none() {
         return Ok(Vec::new());
     }
-    let attested = |written: &Written| {
+    let attested = |written: &Written| -> Result<Attested> {
         let subject = &written.descriptor;
         let mut documents = Vec::new();
         if *sbom {
             let mut image = store.image_at(subject, None)?;
             image.reference = names.first().cloned();
             let contents = SbomOptions { files: true, timestamp: options.timestamp };
-            let document = sbom::document(store, &image, &contents, reporter)?;
-            documents.push(Document::Sbom(document));
+            documents.push(Sbom::of(store, &image, &contents, reporter, |sbom| {
+                Document::sbom(store, sbom, subject, names.first())
+            })?);
         }
         if let Some(detail) = provenance {
             let invocation = Invocation {
@@ -52,7 +53,7 @@ pub(super) fn documents(
                 ..invocation(options, source)
             };
             let statement = provenance::statement(store, subject, names, &invocation)?;
-            documents.push(Document::Provenance(statement));
+            documents.push(Document::provenance(store, &statement)?);
         }
         Ok(Attested { subject: subject.clone(), documents })
     };
@@ -75,14 +76,12 @@ pub(super) fn invocation(options: &Options, source: &Source) -> Invocation {
 pub(super) fn entries(
     store: &Store,
     options: &Options,
-    names: &[Reference],
     attested: &[Attested],
 ) -> Result<Vec<Descriptor>> {
     if options.attest.form == Form::Referrers {
         return Ok(Vec::new());
     }
-    let entry = |Attested { subject, documents }: &Attested| {
-        attestation::write(store, subject, names.first(), documents)
-    };
+    let entry =
+        |Attested { subject, documents }: &Attested| attestation::write(store, subject, documents);
     attested.iter().map(entry).collect()
 }

@@ -21,7 +21,7 @@ use imgctl_transfer::transfer::engine::JOBS;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Details, ManifestList};
 use imgctl_transfer::transfer::publish::{self, Place, Published};
 use imgctl_transfer::transfer::{self, ArchiveFormat, Output, SaveOptions};
-use imgctl_transfer::trust::referrer::{self, Attachment};
+use imgctl_transfer::trust::referrer::{self, Attachment, Content};
 
 /// All destinations of an image beside the store.
 #[derive(Clone, Debug, Default)]
@@ -251,7 +251,9 @@ impl Job<'_> {
             for document in self.built.attested.get(index).into_iter().flat_map(|a| &a.documents) {
                 let path = target.join(document.file_name());
                 // The image may have a link of this name, which leads anywhere.
-                atomic::write(&path, document.bytes(), 0o644, Durability::Atomic)?;
+                atomic::write_with(&path, 0o644, Durability::Atomic, |file| {
+                    document.content().copy_to(file)
+                })?;
             }
         }
         Ok(())
@@ -264,7 +266,7 @@ impl Job<'_> {
                 let attachment = Attachment {
                     artifact_type: document.media_type(),
                     media_type: document.media_type(),
-                    content: document.bytes(),
+                    content: Content::File(document.content()),
                     annotations: &[],
                 };
                 referrer::attach(repository, &attested.subject, &attachment)?;

@@ -221,7 +221,7 @@ fn name_images(
     let image_id = first.config.clone();
     let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
     let attested = attest::documents(store, options, source, &names, written, reporter)?;
-    let entries = attest::entries(store, options, &names, &attested)?;
+    let entries = attest::entries(store, options, &attested)?;
     let descriptor = match written {
         [single] if entries.is_empty() => single.descriptor.clone(),
         several => output::write_index(store, options, several, entries)?,

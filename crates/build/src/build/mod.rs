@@ -23,6 +23,7 @@ mod items;
 mod layer_step;
 mod lint;
 pub mod options;
+pub mod outline;
 mod output;
 mod plan;
 pub mod run;

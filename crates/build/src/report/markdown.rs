@@ -1,16 +1,25 @@
 //! Foreign text in Markdown: names and messages must not become markup.
 
-/// Returns text as a code span that may stand in a table.
+use imgctl_base::text::is_unsafe;
+
+/// Returns text as code that may stand in a table.
 pub(super) fn code(text: &str) -> String {
-    let text: String = one_line(text)
-        .chars()
-        .flat_map(|c| match c {
-            '`' => vec!['\''],
-            '|' => vec!['\\', '|'],
-            c => vec![c],
-        })
-        .collect();
-    if text.trim().is_empty() { "-".to_owned() } else { format!("`{text}`") }
+    let text = one_line(text);
+    if text.trim().is_empty() {
+        return "-".to_owned();
+    }
+    if !text.contains(['`', '|']) {
+        return format!("`{text}`");
+    }
+    // A span has no escape for its own mark, and of `\\|` in a table each renderer makes another cell.
+    let mut code = "<code>".to_owned();
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii_punctuation() => code.push_str(&format!("&#{};", u32::from(c))),
+            c => code.push(c),
+        }
+    }
+    code + "</code>"
 }
 
 /// Returns text with its markup escaped, for a table cell or a paragraph.
@@ -18,6 +27,11 @@ pub(super) fn plain(text: &str) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {
         match c {
+            // An item of a list, or the line below a heading.
+            '-' | '+' | '=' if escaped.trim().is_empty() => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
@@ -44,7 +58,15 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => line.push(' '),
+            c if is_unsafe(c) => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line
 }
 
 /// A table of cells that are Markdown already.

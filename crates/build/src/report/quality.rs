@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::report::finding::Finding;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::text::escape;
 
 /// Writes the document.
 pub fn code_quality(findings: &[Finding]) -> Result<String> {
@@ -23,7 +24,7 @@ fn issue(finding: &Finding) -> Value {
     let place = &finding.place;
     json!({
         "type": "issue",
-        "description": place.message,
+        "description": escape(&place.message),
         "check_name": finding.rule,
         "fingerprint": finding.fingerprint,
         "severity": severity,

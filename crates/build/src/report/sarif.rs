@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::report::finding::{ERROR, Finding, severity_name};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::text::escape;
 
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 /// The name of the root of the repository, in GitHub's documents.
@@ -53,6 +54,7 @@ fn result(finding: &Finding) -> Value {
         Some(hint) => format!("{}: {hint}", place.message),
         None => place.message.clone(),
     };
+    let text = without_links(&text);
     let path = finding.path();
     let mut artifact = json!({ "uri": uri(&path) });
     if !path.starts_with('/') {
@@ -73,6 +75,16 @@ fn result(finding: &Finding) -> Value {
         "locations": [{ "physicalLocation": { "artifactLocation": artifact, "region": region } }],
         "partialFingerprints": { "imgctl/v1": finding.fingerprint },
     })
+}
+
+/// Returns a message as plain text: `[words](place)` is a link in SARIF (3.11.6), and what a Kubefile says
+/// must lead nowhere.
+fn without_links(text: &str) -> String {
+    let text = escape(text);
+    if !text.contains("](") {
+        return text.into_owned();
+    }
+    text.replace('\\', r"\\").replace('[', r"\[").replace(']', r"\]")
 }
 
 /// Returns a path as a relative URI, or as `file:` if it is absolute.

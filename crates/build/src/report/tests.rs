@@ -55,6 +55,22 @@ fn sarif_has_a_rule_and_a_region_for_each_result() {
 }
 
 #[test]
+fn messages_of_findings_are_no_links_and_reorder_nothing() {
+    let mut hostile = place("K", 2);
+    hostile.message = "unknown [words](https://example.com) \\ \u{202e}\u{1b}".to_owned();
+    hostile.hint = None;
+    let found = findings(&[hostile]);
+    let document: Value = serde_json::from_str(&sarif_document(&found).unwrap()).unwrap();
+    let text = document["runs"][0]["results"][0]["message"]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with(r"unknown \[words\](https://example.com) \\ \\u{202e}\\u{1b}"),
+        "{text}"
+    );
+    let text = code_quality(&found).unwrap();
+    assert!(!text.contains(['\u{202e}', '\u{1b}']), "{text}");
+}
+
+#[test]
 fn fingerprints_are_stable_and_unlike_each_other() {
     let once = findings(&[place("K", 2), place("K", 9)]);
     let moved = findings(&[place("K", 4), place("K", 11)]);
@@ -71,12 +87,17 @@ fn fingerprints_are_stable_and_unlike_each_other() {
 
 #[test]
 fn foreign_text_is_not_markup() {
-    assert_eq!(markdown::code("a`|b\n"), "`a'\\|b `");
+    assert_eq!(markdown::code("a*b\n"), "`a*b `");
+    // No span and no cell ends early, whichever way a renderer reads backslashes.
+    let odd = "a`\\|<b>";
+    assert_eq!(markdown::code(odd), "<code>a&#96;&#92;&#124;&#60;b&#62;</code>");
+    assert_eq!(markdown::code("\u{202e}x"), "`\\u{202e}x`");
+    assert_eq!(markdown::plain("- hint: x\u{2066}"), "\\- hint: x\\\\u{2066}");
     assert_eq!(markdown::plain("<b>[x](y) @all"), "&lt;b&gt;\\[x\\](y) &#64;all");
     let text =
         summary_of_failure(&Error::usage("a <img src=x>").hint("do"), &findings(&[place("K|", 2)]));
     assert!(!text.contains("<img") && !text.contains("<b>"), "{text}");
-    assert!(text.contains("`K\\|:2`"), "{text}");
+    assert!(text.contains("<code>K&#124;&#58;2</code>"), "{text}");
 }
 
 fn digest(text: &str) -> Digest {

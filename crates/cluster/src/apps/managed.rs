@@ -17,8 +17,8 @@ use crate::pipeline::image_commands::{self, Recording};
 use crate::pipeline::step::{Phase, Plan};
 use crate::runtime::{Action, HostPool, nodes, own_binary};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
-use imgctl_host::host::quote::quote;
 use imgctl_kube::objects::ObjectName;
 
 /// Namespace of objects that name none: that of the administrator's kubeconfig.

@@ -102,10 +102,7 @@ pub(super) fn push(target: &Arc<Target>, image: &ClusterImage, registry: &str) -
         } else {
             site.say("the image embeds no images");
         }
-        match target.rewrite {
-            true => save_settings(&target, &image, Some(pushed)),
-            false => Ok(()),
-        }
+        if target.rewrite { save_settings(&target, &image, Some(pushed)) } else { Ok(()) }
     })
 }
 

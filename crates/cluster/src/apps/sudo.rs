@@ -4,7 +4,7 @@
 //! The commands run as root. In a call for root, the wrappers precede sudo's own path, and nothing else changes. A call
 //! for another user, of a login shell, or with unknown options stays as it is, because only root can reach the wrappers.
 
-use imgctl_host::host::quote::quote;
+use imgctl_base::quote::quote;
 
 /// Letters of options that take no value and do not affect which program runs. Letters may be combined.
 pub(super) const PLAIN: &str = "AbEHnPS";

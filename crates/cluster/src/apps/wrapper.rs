@@ -20,7 +20,7 @@ use crate::apps::arguments::{parse, words};
 use crate::apps::{images::Pushed, manifest};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::directory;
-use imgctl_host::host::quote::quote;
+use imgctl_base::quote::quote;
 use imgctl_kube::objects::ObjectName;
 
 /// Maximum size of all manifests of one call, in bytes.

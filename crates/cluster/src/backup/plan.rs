@@ -25,7 +25,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
-use imgctl_host::host::quote::quote as quoted;
+use imgctl_base::quote::quote as quoted;
 use imgctl_transfer::age::Recipients;
 use imgctl_transfer::backup::place::{self, Access};
 use imgctl_transfer::backup::{Packed, Packer, is_name};

@@ -19,8 +19,8 @@ use crate::runtime::action::Line;
 use crate::runtime::{Action, own_binary};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::protocol::FileToWrite;
-use imgctl_host::host::quote::quote as quoted;
 
 /// Backups to be made by a timer.
 #[derive(Clone, Debug)]

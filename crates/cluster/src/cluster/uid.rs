@@ -5,12 +5,11 @@
 //! the one that follows from its name and the time of its creation: every controller that knows it
 //! finds the same. The UID of an adopted cluster is that of its Namespace kube-system.
 
-use std::fmt::Write as _;
-
 use crate::cluster::clusterfile::ClusterDocument;
 use crate::cluster::name::is_uid;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::text::hex;
 
 /// Returns the UID of a cluster that has none recorded.
 pub fn of(cluster: &ClusterDocument) -> Result<String> {
@@ -32,11 +31,7 @@ pub fn fresh() -> Result<String> {
     let mut bytes = [0_u8; 16];
     aws_lc_rs::rand::fill(&mut bytes)
         .map_err(|_| Error::failed("the system has no random numbers for the UID of a cluster"))?;
-    let mut hex = String::new();
-    for byte in bytes {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(written(&hex))
+    Ok(written(&hex(&bytes)))
 }
 
 /// Returns 32 hexadecimal digits in the groups of a UUID.

@@ -113,9 +113,12 @@ mod tests {
         ) {
             let shares: Vec<Share> = counts
                 .into_iter()
-                .map(|(percent, count)| match percent {
-                    true => Share::Percent(u8::try_from(count).unwrap()),
-                    false => Share::Count(count),
+                .map(|(percent, count)| {
+                    if percent {
+                        Share::Percent(u8::try_from(count).unwrap())
+                    } else {
+                        Share::Count(count)
+                    }
                 })
                 .collect();
             let sizes = sizes(unready, ready, &shares);

@@ -150,10 +150,11 @@ pub fn ids(directory: &Path) -> Result<Vec<String>> {
 
 fn check_id(id: &str) -> Result<()> {
     let sound = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    match !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
-        true => Ok(()),
-        false => Err(Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
-            .hint("use letters, digits, -, _ and .")),
+    if !id.is_empty() && id.len() <= 128 && !id.starts_with('.') && id.chars().all(sound) {
+        Ok(())
+    } else {
+        Err(Error::usage(format!("`{}` is not a run ID", id.escape_debug()))
+            .hint("use letters, digits, -, _ and ."))
     }
 }
 

@@ -13,8 +13,8 @@ use crate::inplace::{plan::PodPlan, pre_pull::Puller};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::{Agent, protocol::Run};
-use imgctl_host::host::quote::quote as quoted;
 use imgctl_kube::api::Api;
 
 /// Timeout for a pull, in seconds.

@@ -140,15 +140,10 @@ pub(super) fn kubelet(api: &StandIn) {
                         let is_bad = image.contains("bad");
                         status["image"] = json!(image);
                         status["ready"] = json!(!is_bad);
-                        status["state"] = match is_bad {
-                            true => json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
-                            false => {
-                                status["restartCount"] = json!(count);
+                        status["state"] = if is_bad { json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}) } else { status["restartCount"] = json!(count);
                                 status["imageID"] = json!(id_of(image));
                                 status["containerID"] = json!(format!("containerd://app-{count}"));
-                                json!({"running": {"startedAt": jiff::Timestamp::now().to_string()}})
-                            }
-                        };
+                                json!({"running": {"startedAt": jiff::Timestamp::now().to_string()}}) };
                     }
                     ready &= status["ready"] == true;
                 }

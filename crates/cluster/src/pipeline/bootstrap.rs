@@ -11,8 +11,8 @@ use crate::renewal::timer;
 use crate::runtime::registry::{clients, peers};
 use crate::runtime::{Action, action::Line, units};
 use imgctl_base::error::Result;
+use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::protocol::HostsBlock;
-use imgctl_host::host::quote::quote as quoted;
 
 /// Returns the image's own preflight check. Its output is for the operator.
 pub(crate) fn preflight(context: &ClusterContext, host: &Host) -> Vec<Action> {

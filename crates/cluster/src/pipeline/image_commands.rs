@@ -6,7 +6,7 @@ use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::cluster::variables::Variables;
 use crate::pipeline::step::{Lane, Order, Phase};
 use crate::runtime::{Action, action::Line};
-use imgctl_host::host::quote::quote as quoted;
+use imgctl_base::quote::quote as quoted;
 
 /// `--cmd`: replaces the `CMD` of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]

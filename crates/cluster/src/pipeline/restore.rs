@@ -15,7 +15,7 @@ use crate::runtime::action::Line;
 use crate::runtime::upgrade::{Move, Place, Renewal, Restoration};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
-use imgctl_host::host::quote::quote as quoted;
+use imgctl_base::quote::quote as quoted;
 
 /// The backup that a cluster is restored from.
 #[derive(Clone, Debug)]

@@ -96,10 +96,8 @@ pub fn plan(
     ownership::refuse_taken(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let first = context.first().ok_or_else(|| Error::usage("there is no control plane"))?;
-    let workers = match execution.runtime.workers_in_parallel() {
-        true => Order::Parallel,
-        false => Order::Serial,
-    };
+    let workers =
+        if execution.runtime.workers_in_parallel() { Order::Parallel } else { Order::Serial };
     let making = Making { rotator, context: &context, which: &which, workers };
     let names: Vec<&str> = which.iter().map(|one| one.name()).collect();
     let direction = if request.undo { "back" } else { "forth" };
@@ -119,17 +117,14 @@ pub fn plan(
              whoever has a copy of a kubeconfig or of an authority needs the new one before it"
         ));
         if execution.runtime.has_api() {
-            plan.notes.push(match request.keep_pods {
-                true => {
-                    "Pods that started before do not know the new authority: restart them yourself \
+            plan.notes.push(if request.keep_pods {
+                "Pods that started before do not know the new authority: restart them yourself \
                          between the phases `announce` and `sign`, or they lose the API"
-                        .to_owned()
-                }
-                false => {
-                    "Pods of Deployments, DaemonSets and StatefulSets are replaced, as `kubectl \
+                    .to_owned()
+            } else {
+                "Pods of Deployments, DaemonSets and StatefulSets are replaced, as `kubectl \
                           rollout restart` does it; Pods that nobody replaces lose the API"
-                        .to_owned()
-                }
+                    .to_owned()
             });
         }
         plan.push(Phase::on("begin", first, [rotator.begin(&which)]));

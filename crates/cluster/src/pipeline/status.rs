@@ -110,11 +110,12 @@ pub fn ask(
             host.healthy = false;
         }
     }
-    let pods = match nodes.is_empty() {
-        true => Vec::new(),
-        false => system_pods::ask(context, pool.as_ref(), &format!("{key}.pods"))
+    let pods = if nodes.is_empty() {
+        Vec::new()
+    } else {
+        system_pods::ask(context, pool.as_ref(), &format!("{key}.pods"))
             .inspect_err(|error| tracing::info!("Pods of the system: {error}"))
-            .unwrap_or_default(),
+            .unwrap_or_default()
     };
     let pods = relevant(pods, &nodes);
     for pod in &pods {

@@ -14,8 +14,8 @@ use crate::runtime::certificates::inspect::{self, Certificate};
 use crate::runtime::certificates::validity;
 use crate::runtime::script::declared_file;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_host::agent::Agent;
-use imgctl_host::host::quote::quote;
 
 const LONGEST_FILE: u64 = 1 << 20;
 

@@ -10,8 +10,8 @@ use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{own_binary, units};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
-use imgctl_host::host::quote::quote;
 
 /// Returns the name of the units.
 pub(crate) fn unit(context: &ClusterContext) -> String {

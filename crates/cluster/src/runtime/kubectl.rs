@@ -13,7 +13,7 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 
-pub(crate) use imgctl_host::host::quote::quote as quoted;
+pub(crate) use imgctl_base::quote::quote as quoted;
 
 /// Path of the administrator's kubeconfig that kubeadm writes.
 pub(crate) const ADMIN_CONF: &str = "/etc/kubernetes/admin.conf";

@@ -227,10 +227,8 @@ fn put_below(place: &mut Value, path: &[String], own: &str, what: &Difference) -
         return Ok(());
     };
     if place.is_null() {
-        *place = match LISTS.contains(&own) {
-            true => Value::Array(Vec::new()),
-            false => Value::Object(Map::new()),
-        };
+        *place =
+            if LISTS.contains(&own) { Value::Array(Vec::new()) } else { Value::Object(Map::new()) };
     }
     match place {
         Value::Object(fields) => {

@@ -386,9 +386,8 @@ impl SyncPlan {
                 let layer = self.layer(blob);
                 let held = host.resembled(self, &layer.blob);
                 let key = held.layers.iter().map(|layer| layer.blob.digest.clone()).collect();
-                let part = known.entry((blob, key)).or_insert_with(|| match held.is_empty() {
-                    true => None,
-                    false => differing(&layer, &held),
+                let part = known.entry((blob, key)).or_insert_with(|| {
+                    if held.is_empty() { None } else { differing(&layer, &held) }
                 });
                 total += part.unwrap_or(layer.blob.size);
             }
@@ -425,9 +424,10 @@ impl SyncPlan {
                 .map(|bytes| format!(", of which {} differ from what is there", amount(bytes)))
                 .unwrap_or_default();
             let from = self.repositories_of(host);
-            let (verb, from) = match from.is_empty() {
-                true => ("send", String::new()),
-                false => ("pull", format!(" from {}", from.join(" and "))),
+            let (verb, from) = if from.is_empty() {
+                ("send", String::new())
+            } else {
+                ("pull", format!(" from {}", from.join(" and ")))
             };
             let size = amount(host.bytes(self));
             lines.push(format!("{verb} {count} {layers}, {size}{from}{differ}"));

@@ -26,9 +26,12 @@ fn from_registry(image: ClusterImage) -> Brief {
 /// Lets the registry serve the hosts that `reaches` admits.
 fn serve(lan: &Lan, controller: &Controller, reaches: fn(usize) -> bool) {
     let store = controller.store.clone();
-    *lock(&lan.registry) = Box::new(move |host, blob| match reaches(host) {
-        true => store.read_blob(blob, 1 << 20),
-        false => Err(Error::failed("cannot connect to registry.test: no route")),
+    *lock(&lan.registry) = Box::new(move |host, blob| {
+        if reaches(host) {
+            store.read_blob(blob, 1 << 20)
+        } else {
+            Err(Error::failed("cannot connect to registry.test: no route"))
+        }
     });
 }
 

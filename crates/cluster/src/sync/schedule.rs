@@ -178,9 +178,10 @@ impl Schedule {
         // Who can get a blob from another host leaves the registry to the others.
         let peers_first = self.limits.copies > 1;
         if self.transfers < self.limits.transfers
-            && let Some(job) = match peers_first {
-                false => self.upload().or_else(|| self.fetch()),
-                true => self.fetch().or_else(|| self.upload()),
+            && let Some(job) = if peers_first {
+                self.fetch().or_else(|| self.upload())
+            } else {
+                self.upload().or_else(|| self.fetch())
             }
         {
             return Next::Do(job);

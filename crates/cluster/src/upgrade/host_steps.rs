@@ -43,10 +43,12 @@ pub(super) fn steps(
     }
     actions.extend(hooks::run(pre, hooks, step, document));
     actions.push(switch(step, tree));
-    actions.extend(match step.back {
-        false if is_scripts_alone(step, document, hooks) => Vec::new(),
-        false => upgrader.apply(step)?,
-        true => upgrader.restore(step)?,
+    actions.extend(if step.back {
+        upgrader.restore(step)?
+    } else if is_scripts_alone(step, document, hooks) {
+        Vec::new()
+    } else {
+        upgrader.apply(step)?
     });
     rehash::insert(&mut actions, step, document)?;
     if !step.back {

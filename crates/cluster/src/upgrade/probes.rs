@@ -70,15 +70,12 @@ pub(super) fn notes(document: &Document, request: &Request<'_>) -> Result<Vec<St
     let Some(ProbeImage { name, has_shell }) = image(&document.choices, label)? else {
         return Ok(Vec::new());
     };
-    let what = match has_shell {
-        true => {
-            "is scheduled, gets a network, pulls its image, starts, resolves a name and reaches \
+    let what = if has_shell {
+        "is scheduled, gets a network, pulls its image, starts, resolves a name and reaches \
                  the API"
-        }
-        false => {
-            "is scheduled, gets a network, pulls its image and starts; whether Pods resolve names and \
+    } else {
+        "is scheduled, gets a network, pulls its image and starts; whether Pods resolve names and \
              reach the API is not checked, because this image has no shell"
-        }
     };
     Ok(vec![format!("--probe: before a Node is opened, a Pod of {name} {what}")])
 }

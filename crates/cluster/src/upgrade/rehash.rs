@@ -129,10 +129,8 @@ pub(super) fn insert(
     if containers.is_empty() && !back {
         return Ok(());
     }
-    let (kubelet, task) = match back {
-        false => ("kubelet", Task::Write),
-        true => ("restore-files", Task::Back),
-    };
+    let (kubelet, task) =
+        if back { ("restore-files", Task::Back) } else { ("kubelet", Task::Write) };
     let request = Rehash {
         socket: SOCKET.to_owned(),
         annotation: ANNOTATION.to_owned(),

@@ -125,9 +125,10 @@ pub(super) fn digest(path: &str) -> Result<Digest> {
 /// part renames it into place.
 pub(super) fn write_part(part: &WritePart) -> Result<()> {
     let path = absolute(&part.path)?;
-    let content = match part.compressed {
-        true => Cow::Owned(part::decompress(&part.content, LONGEST_PART)?),
-        false => Cow::Borrowed(&part.content),
+    let content = if part.compressed {
+        Cow::Owned(part::decompress(&part.content, LONGEST_PART)?)
+    } else {
+        Cow::Borrowed(&part.content)
     };
     let mut name = path.as_os_str().to_owned();
     name.push(".part");

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::agent::{facts, wire};
-use crate::host::quote::quote;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Hasher;
+use imgctl_base::quote::quote;
 
 /// Directory for agent programs on a host.
 pub const DIRECTORY: &str = "/var/lib/imgctl/agent";

@@ -3,7 +3,6 @@
 //! offer.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::agent::protocol;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
+use imgctl_base::text::hex;
 use imgctl_registry::server::{Limits, ServeOptions, Server};
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::store_backend::StoreBackend;
@@ -132,10 +132,7 @@ fn token() -> Result<String> {
     let mut bytes = [0_u8; TOKEN];
     aws_lc_rs::rand::fill(&mut bytes)
         .map_err(|_| Error::failed("the system provides no random numbers"))?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(hex(&bytes))
 }
 
 #[cfg(test)]

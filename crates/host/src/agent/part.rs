@@ -128,9 +128,10 @@ fn next_frame(read: &mut Vec<u8>, rest: &mut impl Read, longest: u64) -> Result<
             return Ok(Next::Other);
         }
         if rest.take(PIECE).read_to_end(read).doing(cannot_read)? == 0 {
-            return match read.is_empty() {
-                true => Ok(Next::End),
-                false => Err(Error::bad_content("compressed content is truncated or damaged")),
+            return if read.is_empty() {
+                Ok(Next::End)
+            } else {
+                Err(Error::bad_content("compressed content is truncated or damaged"))
             };
         }
     }

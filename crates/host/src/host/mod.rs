@@ -10,7 +10,6 @@ mod known_hosts;
 mod local;
 pub mod login;
 mod pattern;
-pub mod quote;
 pub mod reactor;
 mod ssh;
 mod ssh_config;

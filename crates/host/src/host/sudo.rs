@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::host::login::{Login, RECORDED};
-use crate::host::quote::quote;
 use crate::host::transport::{Channel, Ended};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::quote::quote;
 use imgctl_base::secret::Secret;
 
 const PROMPT: &str = "[imgctl-sudo-asks]";

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::host::command::Output;
-use crate::host::quote::quote;
 use crate::host::reactor;
 use crate::host::transport::{Ended, Privilege, Transport};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Found, Visit, walk};
+use imgctl_base::quote::quote;
 use imgctl_store::layer::tar_writer::{END, append_header, padding};
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 

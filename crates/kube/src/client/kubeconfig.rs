@@ -176,9 +176,10 @@ fn named<'a>(all: &'a [Named], name: &str) -> Option<&'a Named> {
 /// Returns the hint that lists the contexts of a kubeconfig.
 pub(super) fn contexts_hint<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
-    match names.is_empty() {
-        true => "it has no contexts at all".to_owned(),
-        false => format!("it has {}", names.join(", ")),
+    if names.is_empty() {
+        "it has no contexts at all".to_owned()
+    } else {
+        format!("it has {}", names.join(", "))
     }
 }
 

@@ -266,9 +266,12 @@ fn the_next_control_plane_serves_when_one_goes() {
     let is_up = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let up = Arc::clone(&is_up);
     let servers = Failover::new(vec![
-        Box::new(move || match up.load(std::sync::atomic::Ordering::SeqCst) {
-            true => Ok(Arc::new(first.clone())),
-            false => Err(Error::failed("connection refused")),
+        Box::new(move || {
+            if up.load(std::sync::atomic::Ordering::SeqCst) {
+                Ok(Arc::new(first.clone()))
+            } else {
+                Err(Error::failed("connection refused"))
+            }
         }),
         Box::new(move || Ok(Arc::new(second.clone()))),
     ]);

@@ -76,11 +76,12 @@ pub(super) fn read(pod: &Value, has_shell: bool) -> Seen {
         return Seen::Failed(last(status), why.trim().to_owned());
     }
     if container["state"]["running"].is_object() {
-        return match has_shell {
-            true => Seen::In(Phase::Resolve, String::new()),
-            false => Seen::Done(vec![
+        return if has_shell {
+            Seen::In(Phase::Resolve, String::new())
+        } else {
+            Seen::Done(vec![
                 "whether Pods resolve names and reach the API: the image has no shell".to_owned(),
-            ]),
+            ])
         };
     }
     let why = |value: &Value| {
@@ -106,9 +107,10 @@ pub(super) fn read(pod: &Value, has_shell: bool) -> Seen {
     }
     let has_network = !text(&status["podIP"]).is_empty()
         || condition(status, "PodReadyToStartContainers").is_some_and(|it| it["status"] == "True");
-    match has_network {
-        false => Seen::In(Phase::Network, String::new()),
-        true => Seen::In(Phase::Pull, String::new()),
+    if has_network {
+        Seen::In(Phase::Pull, String::new())
+    } else {
+        Seen::In(Phase::Network, String::new())
     }
 }
 

@@ -55,12 +55,11 @@ fn finding(
         return Finding::recreate(Code::Runtime, reason).next(next);
     }
     let by_hash = || by_hash(container, pod, spec, is_static, change);
-    let finding = match is_static {
-        // A uid that the manifest itself sets does not change.
-        true if made_of_a_manifest(&container.uid) => {
-            of_static(uid(change.from, change.to, pod), change, by_hash).next(next)
-        }
-        _ => by_hash(),
+    // A uid that the manifest itself sets does not change.
+    let finding = if is_static && made_of_a_manifest(&container.uid) {
+        of_static(uid(change.from, change.to, pod), change, by_hash).next(next)
+    } else {
+        by_hash()
     };
     match change.cgroup_driver.as_ref().filter(|(a, b)| a != b) {
         Some(_) if finding.verdict == Verdict::Keep => {

@@ -245,9 +245,12 @@ impl PodState {
         }
         let is_known = self.plan.is_some() || !self.images.is_empty();
         for name in self.after.keys() {
-            expected.entry(name).or_insert_with(|| match is_known {
-                true => ("keep", "the run does not change it".to_owned()),
-                false => ("unknown", "the plan is missing".to_owned()),
+            expected.entry(name).or_insert_with(|| {
+                if is_known {
+                    ("keep", "the run does not change it".to_owned())
+                } else {
+                    ("unknown", "the plan is missing".to_owned())
+                }
             });
         }
         let (namespace, pod) = self.name.split_once('/').unwrap_or(("", &self.name));

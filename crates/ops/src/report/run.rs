@@ -93,10 +93,8 @@ fn of_in_place(request: &RunRequest, found: &Found, is_running: bool) -> Result<
         }
     }
     run.id.verb = reader.verb().to_owned();
-    run.id.cluster = match found.by_kubeconfig {
-        true => reader.server.clone(),
-        false => request.cluster.clone(),
-    };
+    run.id.cluster =
+        if found.by_kubeconfig { reader.server.clone() } else { request.cluster.clone() };
     run.finish(is_running);
     let (restarts, problems) = reader.restarts();
     run.problems.extend(problems);

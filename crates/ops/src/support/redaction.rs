@@ -146,9 +146,10 @@ pub(super) fn redact(text: &str, harmless: &Harmless) -> String {
         serde_json::from_str::<Value>(text)
     {
         clean_value(&mut value, Name::Words, harmless);
-        let shown = match text.trim().contains('\n') {
-            true => serde_json::to_string_pretty(&value),
-            false => serde_json::to_string(&value),
+        let shown = if text.trim().contains('\n') {
+            serde_json::to_string_pretty(&value)
+        } else {
+            serde_json::to_string(&value)
         };
         return shown.map(|shown| shown + "\n").unwrap_or_default();
     }
@@ -282,11 +283,9 @@ fn clean_line(line: &str, harmless: &Harmless) -> String {
 
 fn kind_of_found(found: &Captures<'_>) -> Name {
     match (found.name("flag"), found.name("key")) {
-        (Some(flag), _) => match hides_value(flag.as_str()) {
-            true if flag.as_str().len() == 2 => Name::Anything,
-            true => Name::Secret,
-            false => Name::Words,
-        },
+        (Some(flag), _) if !hides_value(flag.as_str()) => Name::Words,
+        (Some(flag), _) if flag.as_str().len() == 2 => Name::Anything,
+        (Some(_), _) => Name::Secret,
         (_, Some(key)) => kind_of(key.as_str()),
         _ => Name::Words,
     }

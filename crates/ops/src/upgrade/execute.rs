@@ -74,11 +74,11 @@ pub(crate) fn plan_of(
             target.patches = image_tree::patches_of(context, store)?;
             // sealer's scripts are files; sealer images have no such labels.
             let hooks = Hooks::of(context, store)?;
-            match hooks.is_legacy() && image.label(&["upgrade"]).is_none() {
-                true if execution.runtime.name() == SCRIPT => {
-                    runtime_version::accepts(image, &version)?;
-                }
-                _ => upgrader.accepts(image, &version)?,
+            let has_no_label = hooks.is_legacy() && image.label(&["upgrade"]).is_none();
+            if has_no_label && execution.runtime.name() == SCRIPT {
+                runtime_version::accepts(image, &version)?;
+            } else {
+                upgrader.accepts(image, &version)?;
             }
             warnings.extend(hooks.warning());
         }
@@ -235,9 +235,10 @@ impl<'a> Carrying<'a> {
 pub(crate) fn pipeline_of(known: &ClusterSnapshot<'_>, carrying: &Carrying<'_>) -> Result<Planned> {
     let (execution, store) = (known.execution, known.work.session.store()?);
     let (upgrader, settings) = (execution.runtime.upgrader()?, &carrying.document.settings);
-    let other_settings = match carrying.document.is_reconfiguration() {
-        true => Some(upgrader.reconfigurer(settings)?),
-        false => None,
+    let other_settings = if carrying.document.is_reconfiguration() {
+        Some(upgrader.reconfigurer(settings)?)
+    } else {
+        None
     };
     // Hooks of an image belong to its upgrade.
     let hooks = |context: &Arc<ClusterContext>| match other_settings {

@@ -66,9 +66,10 @@ fn take_back(failure: Error, cluster: &str, options: &RunOptions, session: &Sess
     };
     // The operator has already agreed to roll back failed hosts.
     for host in hosts {
-        let before = match open.is_reconfiguration() {
-            true => "its former settings",
-            false => open.from.version.as_str(),
+        let before = if open.is_reconfiguration() {
+            "its former settings"
+        } else {
+            open.from.version.as_str()
         };
         session.front.note(&format!("{host} failed: rolling it back to {before}"));
         let request = RollbackRequest {

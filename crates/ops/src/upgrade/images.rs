@@ -9,6 +9,7 @@ use crate::adopted::check_images;
 use crate::work::{Prepared, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Platform};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
@@ -231,7 +232,7 @@ pub(crate) fn side_of(
         return Err(Error::check_failed(what).hint(format!(
             "point the name back to the planned image: imgctl pull {0}@{wanted} && imgctl tag \
              {0}@{wanted} {0}",
-            side.name.split('@').next().unwrap_or(&side.name)
+            quote(side.name.split('@').next().unwrap_or(&side.name))
         )));
     }
     check_images(&desired, &images)?;

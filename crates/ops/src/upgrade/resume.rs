@@ -1,7 +1,7 @@
 //! Resuming an open upgrade or rollback, on the machine that runs it: another one may have a copy of
 //! its state, which can be inspected there, and taken over when the controller is lost.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::upgrade::close::closing;
@@ -12,6 +12,7 @@ use crate::upgrade::images::{
 use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::context::Paths;
 use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::runtime::nodes;
@@ -96,7 +97,8 @@ pub(crate) fn check_home(cluster: &str, session: &Session<'_>) -> Result<()> {
     let Some(open) = UpgradeStore::of(&StateFiles::plain(&copy.directory)).open()? else {
         return Ok(());
     };
-    let (from, to) = (copy.directory.display(), state.directory().display());
+    let quoted = |path: &Path| quote(&path.to_string_lossy());
+    let (from, to) = (quoted(&copy.directory), quoted(state.directory()));
     Err(Error::not_found(format!(
         "this machine has only a copy of upgrade {} of cluster {cluster}, which {} runs (as of {})",
         open.id, copy.says.controller, copy.says.time

@@ -445,9 +445,10 @@ fn explain_skipped(
             && before.skipped.is_some()
             && is_back
         {
-            before.skipped = Some(match document.settings.is_empty() {
-                true => format!("it is already back at {version}"),
-                false => "it has its former settings".to_owned(),
+            before.skipped = Some(if document.settings.is_empty() {
+                format!("it is already back at {version}")
+            } else {
+                "it has its former settings".to_owned()
             });
         }
     }

@@ -36,11 +36,10 @@ pub(super) fn page<'a>(report: &'a FilesReport, links: Links<'_>) -> Page<'a> {
         };
         body = html! { (body) (content) };
     }
-    let (title, number) = match is_folder {
-        true => {
-            ("Folder", Some(report.entries.len() + usize::try_from(report.omitted).unwrap_or(0)))
-        }
-        false => ("Content", None),
+    let (title, number) = if is_folder {
+        ("Folder", Some(report.entries.len() + usize::try_from(report.omitted).unwrap_or(0)))
+    } else {
+        ("Content", None)
     };
     let sections = vec![Section::new("content", title, number, body)];
     let parts: Vec<&str> = report.path.iter().map(|part| part.name.as_str()).collect();
@@ -72,10 +71,8 @@ fn folder(report: &FilesReport, start: &str) -> Markup {
         return nothing("The folder is empty.");
     }
     let parts: Vec<&str> = report.path.iter().map(|part| part.encoded.as_str()).collect();
-    let before = match parts.is_empty() {
-        true => start.to_owned(),
-        false => format!("{start}{}/", parts.join("/")),
-    };
+    let before =
+        if parts.is_empty() { start.to_owned() } else { format!("{start}{}/", parts.join("/")) };
     let rows = html! {
         @for entry in &report.entries {
             tr {

@@ -93,9 +93,10 @@ pub(super) fn runs<'a>(report: &'a ControllerReport, links: Links<'_>) -> Page<'
     let (going, ended): (Vec<RunSummary>, Vec<RunSummary>) =
         report.runs.iter().cloned().partition(|run| run.state == "running");
     let past = html! { (incomplete(&report.problems)) (run_table("Past runs", &ended, links)) };
-    let running = match going.is_empty() {
-        true => nothing("No run is in progress."),
-        false => run_table("Runs in progress", &going, links),
+    let running = if going.is_empty() {
+        nothing("No run is in progress.")
+    } else {
+        run_table("Runs in progress", &going, links)
     };
     let sections = vec![
         Section::new("running", "Running", Some(going.len()), running),

@@ -281,9 +281,8 @@ fn patterns(phase: &PlannedPhase) -> Vec<(Vec<&str>, Vec<PlannedStep>)> {
     let mut groups: Vec<(Vec<&str>, Vec<PlannedStep>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for lane in &phase.lanes {
-        let without_host = |text: &String| match lane.host.len() > 3 {
-            true => text.replace(&lane.host, HOST),
-            false => text.clone(),
+        let without_host = |text: &String| {
+            if lane.host.len() > 3 { text.replace(&lane.host, HOST) } else { text.clone() }
         };
         let steps: Vec<PlannedStep> = lane
             .steps

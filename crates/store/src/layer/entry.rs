@@ -2,7 +2,6 @@
 //!
 //! Names are bytes. Content is passed alongside the entry, never inside it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::walk::Found;
+use imgctl_base::fs::xattr::Xattrs;
 use imgctl_base::image::LayerKind;
 
 /// A path inside an image: relative to its root, separated by `/`, without empty, `.` or `..`
@@ -217,13 +217,13 @@ pub struct Entry {
     pub gid: u32,
     pub mtime: Mtime,
     /// Extended attributes by their full name (`security.capability`, `user.x`).
-    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub xattrs: Xattrs,
 }
 
 impl Entry {
     /// Returns an entry owned by root with `mode` and time 0.
     pub fn new(path: LayerPath, kind: EntryKind, mode: u32) -> Self {
-        Self { path, kind, mode, uid: 0, gid: 0, mtime: Mtime::default(), xattrs: BTreeMap::new() }
+        Self { path, kind, mode, uid: 0, gid: 0, mtime: Mtime::default(), xattrs: Xattrs::new() }
     }
 
     /// Returns the number of content bytes that follow the entry.

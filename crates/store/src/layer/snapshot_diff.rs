@@ -5,7 +5,7 @@
 //! without `redirect_dir` and `metacopy`, with which the upper directory is not a complete
 //! difference.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{Read, empty};
 
 use crate::layer::whiteout::{is_overlay_whiteout, is_reserved, opaque_path, whiteout_path};
@@ -13,6 +13,7 @@ use crate::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Visit, walk};
+use imgctl_base::fs::xattr::Xattrs;
 
 /// Prefixes of overlayfs's internal attributes, as root or mounted with `userxattr`.
 const OVERLAY_PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
@@ -105,7 +106,7 @@ fn marker(path: LayerPath) -> Entry {
 }
 
 /// Fails if an overlay mounted with the wrong options has moved or split a file.
-fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
+fn check_faithful(path: &LayerPath, xattrs: &Xattrs) -> Result<()> {
     for mark in [&b"redirect"[..], b"metacopy"] {
         if overlay_mark(xattrs, mark).is_some() {
             return Err(Error::failed(format!(
@@ -119,7 +120,7 @@ fn check_faithful(path: &LayerPath, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Resu
     Ok(())
 }
 
-fn overlay_mark<'a>(xattrs: &'a BTreeMap<Vec<u8>, Vec<u8>>, mark: &[u8]) -> Option<&'a [u8]> {
+fn overlay_mark<'a>(xattrs: &'a Xattrs, mark: &[u8]) -> Option<&'a [u8]> {
     OVERLAY_PREFIXES
         .iter()
         .find_map(|prefix| xattrs.get(&[prefix, mark].concat()))
@@ -128,7 +129,7 @@ fn overlay_mark<'a>(xattrs: &'a BTreeMap<Vec<u8>, Vec<u8>>, mark: &[u8]) -> Opti
 
 /// Returns the attributes that belong to the image. Overlayfs escapes an image's own
 /// `user.overlay.x` as `user.overlay.overlay.x`.
-fn kept(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn kept(xattrs: &Xattrs) -> Xattrs {
     let name = |name: &[u8]| match name.strip_prefix(b"user.overlay.") {
         Some(rest) => {
             let rest = rest.strip_prefix(b"overlay.")?;

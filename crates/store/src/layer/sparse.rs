@@ -109,9 +109,10 @@ fn add_gnu(bytes: &[u8], more: &[u8], stretches: &mut Vec<Stretch>) -> Result<bo
     while let Some((offset, length)) = pairs.next().map(|pair| pair.split_at(12)) {
         if offset[0] == 0 {
             let rest = pairs.flatten().chain(offset).chain(length).chain(more);
-            return match rest.copied().all(|byte| byte == 0) {
-                true => Ok(false),
-                false => Err(malformed("goes on behind its end")),
+            return if rest.copied().all(|byte| byte == 0) {
+                Ok(false)
+            } else {
+                Err(malformed("goes on behind its end"))
             };
         }
         if length[0] == 0 {
@@ -166,9 +167,10 @@ impl PaxSparse {
             }
             _ => false,
         };
-        match is_new {
-            true => Ok(()),
-            false => Err(malformed("repeats a record, or has one that is unknown or out of order")),
+        if is_new {
+            Ok(())
+        } else {
+            Err(malformed("repeats a record, or has one that is unknown or out of order"))
         }
     }
 

@@ -1,7 +1,6 @@
 //! A layer's table of contents: all entries with the offsets of their contents, collected while the
 //! layer is streamed, so `ls`, `cat`, `diff`, `COPY --from` and parent look-ups need no unpacking.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use crate::layer::leb128::{self, put};
@@ -432,11 +431,9 @@ impl<'a> Input<'a> {
         entry.uid = self.small()?;
         entry.gid = self.small()?;
         entry.mtime = Mtime { seconds: self.number()?.cast_signed(), nanoseconds: self.small()? };
-        let mut xattrs = BTreeMap::new();
         for _ in 0..self.count()? {
-            xattrs.insert(self.bytes()?.to_vec(), self.bytes()?.to_vec());
+            entry.xattrs.insert(self.bytes()?.to_vec(), self.bytes()?.to_vec());
         }
-        entry.xattrs = xattrs;
         Some(TocEntry { entry, offset: self.number()?, content: self.hash()? })
     }
 

@@ -4,12 +4,16 @@
 //! Paths are lexical: an entry below a symlink of a lower layer replaces the symlink with a
 //! directory, as in per-layer snapshots. Must not depend on where blobs are stored.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+mod compare;
+mod names;
+
+use self::names::{Names, Place};
 use crate::layer::whiteout::{self, Marker};
 use crate::layer::{Entry, EntryKind, LayerPath, Toc, TocEntry};
+pub use compare::{Change, compare};
 use imgctl_base::error::{Error, Result};
 
 /// Maximum number of symlinks followed per look-up, as in Linux.
@@ -31,9 +35,14 @@ const IMPLIED: u32 = u32::MAX;
 
 /// Maximum number of implied directories. Real images have almost none, while a malicious name of 4
 /// KiB implies two thousand.
-const MAX_IMPLIED: u32 = 1 << 20;
+const MAX_IMPLIED: usize = 1 << 20;
 
 impl Inode {
+    /// Returns the index among the entries of its layer.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
     /// Returns the identifier as one number, unique in its tree.
     pub fn number(self) -> u64 {
         u64::from(self.layer) << 32 | u64::from(self.index)
@@ -66,35 +75,38 @@ pub struct Tree {
     layers: Vec<Arc<Toc>>,
     /// The entry of every directory that no layer lists: 0755, owned by root, time 0.
     implied: TocEntry,
-    implied_count: u32,
+    /// The names of those directories.
+    implied_names: Vec<Box<[u8]>>,
     /// The first node is the root. Removed subtrees remain as unreachable nodes, because trees are
     /// short-lived.
     nodes: Vec<Node>,
+    directories: Vec<Directory>,
+    /// The files behind the nodes whose entries are hard links.
+    links: BTreeMap<u32, Inode>,
 }
 
+/// A path. There are millions, so what only some have is elsewhere.
 #[derive(Clone, Debug)]
 struct Node {
-    inode: Inode,
-    /// The last layer with an entry (not only a marker) at this path or below it.
-    used_by: u32,
-    is_directory: bool,
-    /// `None` without children: most nodes are files.
-    children: Option<Box<Children>>,
+    /// The entry of this path; in the layer [`IMPLIED`], the index of its name.
+    own: Inode,
+    /// Index of the directory, or [`FILE`].
+    directory: u32,
 }
 
-type Children = BTreeMap<Box<[u8]>, u32>;
-type Names<'a> = btree_map::Iter<'a, Box<[u8]>, u32>;
+/// The `directory` of everything else.
+const FILE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct Directory {
+    /// The last layer with an entry (not only a marker) at this path or below it.
+    used_by: u32,
+    names: Names,
+}
 
 impl Node {
-    fn children(&self) -> impl Iterator<Item = (&[u8], u32)> {
-        self.children
-            .iter()
-            .flat_map(|children| children.iter())
-            .map(|(name, node)| (&**name, *node))
-    }
-
-    fn insert(&mut self, name: &[u8], child: u32) {
-        self.children.get_or_insert_default().insert(name.into(), child);
+    fn is_directory(&self) -> bool {
+        self.directory != FILE
     }
 }
 
@@ -113,13 +125,10 @@ impl Tree {
         Self {
             layers: Vec::new(),
             implied: TocEntry { entry: root, offset: 0, content: None },
-            implied_count: 1,
-            nodes: vec![Node {
-                inode: Inode { layer: IMPLIED, index: 0 },
-                used_by: IMPLIED,
-                is_directory: true,
-                children: None,
-            }],
+            implied_names: vec![Box::default()],
+            nodes: vec![Node { own: Inode { layer: IMPLIED, index: 0 }, directory: 0 }],
+            directories: vec![Directory { used_by: IMPLIED, names: Names::default() }],
+            links: BTreeMap::new(),
         }
     }
 
@@ -159,7 +168,7 @@ impl Tree {
                 Marker::Whiteout(path) => self.remove(&path),
                 Marker::Opaque(directory) => {
                     if let Some(node) = self.find(&directory) {
-                        self.nodes[node as usize].children = None;
+                        self.clear(node);
                     }
                     opaque.insert(directory);
                 }
@@ -186,6 +195,11 @@ impl Tree {
         Ok(())
     }
 
+    /// Returns the number of entries of all layers. Each takes about two hundred bytes.
+    pub fn entries(&self) -> u64 {
+        self.layers.iter().map(|toc| toc.entries.len() as u64).sum()
+    }
+
     /// Returns the file that `path` refers to, without following symlinks.
     pub fn lookup(&self, path: &LayerPath) -> Option<Found<'_>> {
         self.find(path).and_then(|node| self.found(node))
@@ -195,8 +209,8 @@ impl Tree {
     pub fn children(&self, directory: &LayerPath) -> impl Iterator<Item = (&[u8], Found<'_>)> {
         self.find(directory)
             .into_iter()
-            .flat_map(|node| self.nodes[node as usize].children())
-            .filter_map(|(name, child)| Some((name, self.found(child)?)))
+            .flat_map(|node| self.children_of(node))
+            .filter_map(|child| Some((self.name(child), self.found(child)?)))
     }
 
     /// Resolves every symlink in `path`, including the last component. Targets are interpreted
@@ -219,17 +233,57 @@ impl Tree {
     }
 
     fn found(&self, node: u32) -> Option<Found<'_>> {
-        let inode = self.nodes.get(node as usize)?.inode;
-        let index = inode.index as usize;
-        if inode.layer == IMPLIED {
-            return Some(Found { layer: None, entry: &self.implied, inode });
-        }
-        let layer = inode.layer as usize;
-        Some(Found {
-            layer: Some(layer),
-            entry: self.layers.get(layer)?.entries.get(index)?,
-            inode,
+        let inode = self.inode(node)?;
+        Some(match self.entry(inode) {
+            Some(entry) => Found { layer: Some(inode.layer as usize), entry, inode },
+            None => Found { layer: None, entry: &self.implied, inode },
         })
+    }
+
+    /// Returns the file behind a node.
+    fn inode(&self, node: u32) -> Option<Inode> {
+        let own = self.nodes.get(node as usize)?.own;
+        // Few nodes are links, and those that are not need no search.
+        let is_link = self
+            .entry(own)
+            .is_some_and(|listed| matches!(listed.entry.kind, EntryKind::HardLink { .. }));
+        if is_link { self.links.get(&node).copied() } else { Some(own) }
+    }
+
+    /// Returns an entry; `None` for a directory that no layer lists.
+    fn entry(&self, inode: Inode) -> Option<&TocEntry> {
+        self.layers.get(inode.layer as usize)?.entries.get(inode.index as usize)
+    }
+
+    /// Returns the last component of a node's path.
+    fn name(&self, node: u32) -> &[u8] {
+        let Some(Node { own, .. }) = self.nodes.get(node as usize) else { return &[] };
+        match self.entry(*own) {
+            Some(listed) => listed.entry.path.file_name().unwrap_or_default(),
+            None => self.implied_names.get(own.index as usize).map_or(&[], |name| name),
+        }
+    }
+
+    fn names(&self, node: u32) -> Option<&Names> {
+        let directory = self.nodes.get(node as usize)?.directory;
+        self.directories.get(directory as usize).map(|directory| &directory.names)
+    }
+
+    fn children_of(&self, node: u32) -> impl Iterator<Item = u32> {
+        self.names(node).into_iter().flat_map(Names::iter)
+    }
+
+    /// Removes everything in a directory.
+    fn clear(&mut self, node: u32) {
+        let directory = self.nodes[node as usize].directory;
+        if let Some(directory) = self.directories.get_mut(directory as usize) {
+            directory.names = Names::default();
+        }
+    }
+
+    /// Returns the files with more than one name; also those whose other names are deleted.
+    pub fn linked(&self) -> impl Iterator<Item = Inode> {
+        self.links.values().copied()
     }
 
     fn find(&self, path: &LayerPath) -> Option<u32> {
@@ -237,7 +291,14 @@ impl Tree {
     }
 
     fn child(&self, node: u32, name: &[u8]) -> Option<u32> {
-        self.nodes[node as usize].children.as_ref()?.get(name).copied()
+        self.place(node, name)?.1.node
+    }
+
+    /// Returns the index of a directory, and where `name` is in it; `None` for anything else.
+    fn place(&self, node: u32, name: &[u8]) -> Option<(usize, Place)> {
+        let names = self.names(node)?;
+        let place = names.find(|child| self.name(child).cmp(name));
+        Some((self.nodes[node as usize].directory as usize, place))
     }
 
     fn remove(&mut self, path: &LayerPath) {
@@ -245,9 +306,9 @@ impl Tree {
             return;
         };
         if let Some(parent) = self.find(&parent)
-            && let Some(children) = &mut self.nodes[parent as usize].children
+            && let Some((directory, place)) = self.place(parent, name)
         {
-            children.remove(name);
+            self.directories[directory].names.remove(place);
         }
     }
 
@@ -258,9 +319,10 @@ impl Tree {
         outlived: Option<Inode>,
         parent_of_last: &mut (LayerPath, u32),
     ) -> Result<()> {
-        let (Some(parent_path), Some(name)) = (entry.path.parent(), entry.path.file_name()) else {
+        let path = &entry.path;
+        let (Some(parent_path), Some(name)) = (path.parent_bytes(), path.file_name()) else {
             if entry.is_directory() {
-                self.nodes[ROOT as usize].inode = own;
+                self.nodes[ROOT as usize].own = own;
                 return Ok(());
             }
             return Err(Error::bad_content(
@@ -269,42 +331,52 @@ impl Tree {
         };
         // Entries are usually grouped by directory. Adding an entry changes the content of its
         // parent but not the parent itself, so the last node found remains valid.
-        if parent_of_last.0 != parent_path {
+        if parent_of_last.0.as_bytes() != parent_path {
+            let parent_path = path.parent().unwrap_or_default();
             let node = self.make_directories(&parent_path, Some(own.layer))?;
             *parent_of_last = (parent_path, node);
         }
         let parent = parent_of_last.1;
         // Resolve after creating the directories above: one may replace the target.
-        let inode = match &entry.kind {
-            EntryKind::HardLink { target } => self.linked(entry, target, own.layer, outlived)?,
+        let link = match &entry.kind {
+            EntryKind::HardLink { target } => {
+                Some(self.linked_to(entry, target, own.layer, outlived)?)
+            }
             EntryKind::CharDevice { major: 0, minor: 0 } => {
                 return Err(whiteout::device_refused(&entry.path));
             }
-            _ => own,
+            _ => None,
         };
         let is_directory = entry.is_directory();
-        if let Some(existing) = self.child(parent, name) {
-            let node = &mut self.nodes[existing as usize];
-            if !(node.is_directory && is_directory) {
-                node.children = None;
+        let place = self.place(parent, name);
+        let existing = place.and_then(|(_, place)| place.node);
+        let node = match existing {
+            Some(existing) => {
+                self.nodes[existing as usize].own = own;
+                existing
             }
-            node.inode = inode;
-            node.used_by = own.layer;
-            node.is_directory = is_directory;
-            return Ok(());
+            None => self.push_node(own, place)?,
+        };
+        match link {
+            Some(inode) => drop(self.links.insert(node, inode)),
+            None if existing.is_some() => drop(self.links.remove(&node)),
+            None => {}
         }
-        let node = self.push_node(inode, own.layer, is_directory)?;
-        self.nodes[parent as usize].insert(name, node);
+        if is_directory {
+            self.make_directory(node, own.layer);
+        } else {
+            self.nodes[node as usize].directory = FILE;
+        }
         Ok(())
     }
 
     fn file_at(&self, path: &LayerPath) -> Option<Inode> {
-        let node = &self.nodes[self.find(path)? as usize];
-        (!node.is_directory).then_some(node.inode)
+        let node = self.find(path)?;
+        if self.nodes[node as usize].is_directory() { None } else { self.inode(node) }
     }
 
     /// Returns the file that the hard link `link` of `layer` shares.
-    fn linked(
+    fn linked_to(
         &self,
         link: &Entry,
         target: &LayerPath,
@@ -313,12 +385,14 @@ impl Tree {
     ) -> Result<Inode> {
         let path = &link.path;
         whiteout::check_link(path, target)?;
-        let node = self.find(target).map(|node| &self.nodes[node as usize]);
-        match (node, outlived) {
-            (Some(node), _) if !node.is_directory => Ok(node.inode),
+        if let Some(inode) = self.file_at(target) {
+            return Ok(inode);
+        }
+        let directory = self.find(target).map(|node| self.nodes[node as usize].directory as usize);
+        match (directory.and_then(|index| self.directories.get(index)), outlived) {
             (None, Some(inode)) => Ok(inode),
             // Only a later opaque marker has made the directory.
-            (Some(node), Some(inode)) if node.used_by != layer => Ok(inode),
+            (Some(directory), Some(inode)) if directory.used_by != layer => Ok(inode),
             (Some(_), _) => Err(Error::bad_content(format!(
                 "`{path}` is a hard link to the directory `{target}`"
             ))),
@@ -333,37 +407,63 @@ impl Tree {
     fn make_directories(&mut self, path: &LayerPath, layer: Option<u32>) -> Result<u32> {
         let mut node = ROOT;
         for name in path.components() {
-            node = match self.child(node, name) {
-                Some(child) if self.nodes[child as usize].is_directory => child,
-                _ => {
-                    let child = self.new_implied_directory()?;
-                    self.nodes[node as usize].insert(name, child);
-                    child
-                }
+            let place = self.place(node, name);
+            node = match place.and_then(|(_, place)| place.node) {
+                Some(child) if self.nodes[child as usize].is_directory() => child,
+                _ => self.imply_directory(name, place)?,
             };
             if let Some(layer) = layer {
-                self.nodes[node as usize].used_by = layer;
+                let directory = self.nodes[node as usize].directory;
+                self.directories[directory as usize].used_by = layer;
             }
         }
         Ok(node)
     }
 
-    fn new_implied_directory(&mut self) -> Result<u32> {
-        if self.implied_count >= MAX_IMPLIED {
+    /// Makes a directory that no layer lists, in its place in another one.
+    fn imply_directory(&mut self, name: &[u8], place: Option<(usize, Place)>) -> Result<u32> {
+        let index = self.implied_names.len();
+        if index >= MAX_IMPLIED {
             return Err(Error::bad_content(format!(
                 "the layers imply more than {MAX_IMPLIED} directories that they do not list"
             )));
         }
-        let inode = Inode { layer: IMPLIED, index: self.implied_count };
-        self.implied_count += 1;
-        self.push_node(inode, IMPLIED, true)
+        self.implied_names.push(name.into());
+        let own = Inode { layer: IMPLIED, index: index as u32 };
+        let node = match place.and_then(|(_, place)| place.node) {
+            Some(node) => {
+                self.nodes[node as usize].own = own;
+                self.links.remove(&node);
+                node
+            }
+            None => self.push_node(own, place)?,
+        };
+        self.make_directory(node, IMPLIED);
+        Ok(node)
     }
 
-    fn push_node(&mut self, inode: Inode, used_by: u32, is_directory: bool) -> Result<u32> {
+    /// Adds a node that is no directory in a free place of a directory.
+    fn push_node(&mut self, own: Inode, place: Option<(usize, Place)>) -> Result<u32> {
         let number = u32::try_from(self.nodes.len())
             .map_err(|_| Error::bad_content("the image has more files than can be counted"))?;
-        self.nodes.push(Node { inode, used_by, is_directory, children: None });
+        if let Some((directory, place)) = place {
+            self.directories[directory].names.insert(place, number);
+        }
+        self.nodes.push(Node { own, directory: FILE });
         Ok(number)
+    }
+
+    /// Makes a node a directory: an empty one unless it is one already.
+    fn make_directory(&mut self, node: u32, used_by: u32) {
+        let node = &mut self.nodes[node as usize];
+        match self.directories.get_mut(node.directory as usize) {
+            Some(directory) => directory.used_by = used_by,
+            None => {
+                // Never more than nodes.
+                node.directory = self.directories.len() as u32;
+                self.directories.push(Directory { used_by, names: Names::default() });
+            }
+        }
     }
 
     fn follow(&self, path: &LayerPath, last_too: bool) -> Result<LayerPath> {
@@ -428,7 +528,7 @@ pub struct Walk<'a> {
     /// Where it begins.
     start: Option<(LayerPath, u32)>,
     /// The open directories and what is left of each: a directory may have a million names.
-    stack: Vec<(LayerPath, Names<'a>)>,
+    stack: Vec<(LayerPath, names::Iter<'a>)>,
 }
 
 impl Walk<'_> {
@@ -437,8 +537,8 @@ impl Walk<'_> {
             return Some(start);
         }
         while let Some((directory, children)) = self.stack.last_mut() {
-            if let Some((name, child)) = children.next() {
-                return Some((directory.join(name), *child));
+            if let Some(child) = children.next() {
+                return Some((directory.join(self.tree.name(child)), child));
             }
             self.stack.pop();
         }
@@ -452,122 +552,12 @@ impl<'a> Iterator for Walk<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let (path, node) = self.next_node()?;
         let found = self.tree.found(node)?;
-        if let Some(children) = &self.tree.nodes[node as usize].children {
-            self.stack.push((path.clone(), children.iter()));
+        if let Some(names) = self.tree.names(node) {
+            self.stack.push((path.clone(), names.iter()));
         }
         Some((path, found))
     }
 }
 
-/// Type of difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    Added,
-    Modified,
-    Deleted,
-}
-
-/// Returns the differences from `old` to `new`, ordered by path components. Everything below an
-/// added or deleted directory is listed.
-pub fn compare(old: &Tree, new: &Tree) -> Vec<(Change, LayerPath)> {
-    let mut changes = Vec::new();
-    let root = LayerPath::root();
-    let (mut before, mut after) = (old.walk(&root).peekable(), new.walk(&root).peekable());
-    loop {
-        let order = match (before.peek(), after.peek()) {
-            (None, None) => return changes,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((a, _)), Some((b, _))) => a.components().cmp(b.components()),
-        };
-        match order {
-            Ordering::Less => {
-                changes.extend(before.next().map(|(path, _)| (Change::Deleted, path)));
-            }
-            Ordering::Greater => {
-                changes.extend(after.next().map(|(path, _)| (Change::Added, path)));
-            }
-            Ordering::Equal => {
-                if let (Some((path, a)), Some((_, b))) = (before.next(), after.next())
-                    && !same(&a, &b)
-                {
-                    changes.push((Change::Modified, path));
-                }
-            }
-        }
-    }
-}
-
-fn same(a: &Found<'_>, b: &Found<'_>) -> bool {
-    let (x, y) = (a.entry(), b.entry());
-    let metadata = |entry: &Entry| (entry.mode, entry.uid, entry.gid);
-    metadata(x) == metadata(y) && x.xattrs == y.xattrs && same_content(a, b)
-}
-
-/// Compares content digests if both are known. Otherwise the file counts as modified: equal sizes
-/// at the same position in a layer prove nothing.
-fn same_content(a: &Found<'_>, b: &Found<'_>) -> bool {
-    match (&a.entry().kind, &b.entry().kind) {
-        (EntryKind::File { size: x }, EntryKind::File { size: y }) => {
-            x == y && (*x == 0 || (a.entry.content.is_some() && a.entry.content == b.entry.content))
-        }
-        (x, y) => x == y,
-    }
-}
-
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod compare_tests {
-    use super::*;
-    use crate::layer::{Toc, TocEntry};
-
-    fn tree(entries: &[(&str, EntryKind, u8)]) -> Tree {
-        let entries = entries
-            .iter()
-            .map(|(path, kind, content)| TocEntry {
-                entry: Entry::new(LayerPath::parse(path.as_bytes()).unwrap(), kind.clone(), 0o755),
-                offset: 0,
-                content: matches!(kind, EntryKind::File { .. }).then_some([*content; 32]),
-            })
-            .collect();
-        let toc = Toc { entries, restarts: Vec::new() };
-        Tree::from_layers([Arc::new(toc)]).unwrap()
-    }
-
-    #[test]
-    fn names_are_added_modified_and_deleted() {
-        let file = EntryKind::File { size: 1 };
-        let link = |target: &str| EntryKind::Symlink { target: target.into() };
-        let old = tree(&[
-            ("a", EntryKind::Directory, 0),
-            ("a/x", file.clone(), 1),
-            ("a.b", file.clone(), 1),
-            ("gone/x", file.clone(), 1),
-            ("link", link("a"), 0),
-            ("same", file.clone(), 1),
-        ]);
-        let new = tree(&[
-            ("a", EntryKind::Directory, 0),
-            ("a/x", file.clone(), 2),
-            ("a.b", file.clone(), 1),
-            ("link", link("b"), 0),
-            ("new", file.clone(), 1),
-            ("same", file, 1),
-        ]);
-        let changes: Vec<(Change, String)> = compare(&old, &new)
-            .into_iter()
-            .map(|(change, path)| (change, path.to_string()))
-            .collect();
-        use Change::{Added, Deleted, Modified};
-        let expected = [
-            (Modified, "/a/x"),
-            (Deleted, "/gone"),
-            (Deleted, "/gone/x"),
-            (Modified, "/link"),
-            (Added, "/new"),
-        ];
-        assert_eq!(changes, expected.map(|(change, path)| (change, path.to_owned())));
-        assert!(compare(&old, &old).is_empty());
-    }
-}

@@ -141,9 +141,10 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
         let mut annotations = BTreeMap::new();
         let output = self.blocks.finish_hashed(|frames, size| {
             let Some(level) = level else { return Ok(Vec::new()) };
-            let list = match is_shared {
-                true => chunked::list_runs(frames, size, level)?,
-                false => chunked::list(&toc, frames, &whole, size, level)?,
+            let list = if is_shared {
+                chunked::list_runs(frames, size, level)?
+            } else {
+                chunked::list(&toc, frames, &whole, size, level)?
             };
             annotations = list.annotations;
             Ok(list.bytes)
@@ -272,10 +273,12 @@ enum Chunks {
 
 impl Chunks {
     fn new(is_cut: bool, size: u64) -> Self {
-        match is_cut {
-            false => Self::None,
-            true if size <= chunker::LARGEST as u64 => Self::One,
-            true => Self::Many { chunker: Chunker::default(), digest: Box::default() },
+        if !is_cut {
+            Self::None
+        } else if size <= chunker::LARGEST as u64 {
+            Self::One
+        } else {
+            Self::Many { chunker: Chunker::default(), digest: Box::default() }
         }
     }
 

@@ -19,6 +19,7 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{self, Visit};
 use imgctl_base::image::ContainerConfig;
 use imgctl_base::progress::Reporter;
+use imgctl_base::quote::quote;
 use imgctl_template::{Dialect, Missing, Template};
 
 /// Directories in which templates are rendered; elsewhere, `.tmpl` files are content.
@@ -239,15 +240,6 @@ fn is_name(name: &str) -> bool {
     let mut characters = name.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// Quotes a value: single quotes protect everything except themselves.
-fn quote(value: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,@%+=".contains(c);
-    if !value.is_empty() && value.chars().all(is_plain) {
-        return value.to_owned();
-    }
-    format!("'{}'", value.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

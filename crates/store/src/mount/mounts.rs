@@ -18,6 +18,7 @@ use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::image::{Digest, time};
 use imgctl_base::progress::Reporter;
+use imgctl_base::quote::quote;
 
 /// Options of a mount.
 #[derive(Clone, Debug, Default)]
@@ -347,7 +348,7 @@ fn check_name(store: &Store, name: &str) -> Result<()> {
     });
     if taken {
         return Err(Error::new(Kind::Busy, format!("a mount named `{name}` already exists"))
-            .hint(format!("run `imgctl umount {name}` to remove it")));
+            .hint(format!("run `imgctl umount {}` to remove it", quote(name))));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::layer::{ContentReader, Found, Tree};
+use crate::layer::{ContentReader, Found, Toc, Tree};
 use crate::store::blobs::missing;
 use crate::store::index::{MAX_TABLE, NameTable};
 use crate::store::{Named, Store};
@@ -376,12 +376,34 @@ pub fn check_platform(config: &ImageConfig, wanted: Option<&Platform>) -> Result
 
 /// Returns the merged tree of the lowest `count` layers of `image`.
 pub fn tree_of(store: &Store, image: &Image, count: usize) -> Result<Tree> {
-    let tocs = image
-        .layers()
-        .take(count)
-        .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
-        .collect::<Result<Vec<_>>>()?;
-    Tree::from_layers(tocs)
+    let mut tree = Tree::new();
+    for (layer, diff_id) in image.layers().take(count) {
+        add_layer(store, image, &mut tree, store.toc(&layer.digest, diff_id)?)?;
+    }
+    Ok(tree)
+}
+
+/// Adds a layer of `image` to its tree. All layers together may have as many entries as one, so whoever adds
+/// each when it is read never holds much more.
+pub fn add_layer(
+    store: &Store,
+    image: &Image,
+    tree: &mut Tree,
+    toc: impl Into<Arc<Toc>>,
+) -> Result<()> {
+    tree.apply(toc)?;
+    let most = store.limits().entries;
+    if tree.entries() > most {
+        let name = match &image.reference {
+            Some(name) => name.to_string(),
+            None => image.descriptor.digest.to_string(),
+        };
+        return Err(Error::bad_content(format!(
+            "the layers of {name} have more than {most} entries together"
+        ))
+        .hint("--max-entries raises the limit; a million entries take about 200 MiB of memory"));
+    }
+    Ok(())
 }
 
 /// Returns the merged tree of all layers.

@@ -2,9 +2,8 @@
 //! that were needed. The name of such an image is marked; a complete pull removes the mark. Must not know
 //! why layers stay, or how they are pulled.
 
-use std::sync::Arc;
-
 use crate::layer::{Toc, Tree};
+use crate::store::images::add_layer;
 use crate::store::{Image, Named, Store};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::{Descriptor, LayerKind, Reference, Verdict};
@@ -56,11 +55,15 @@ impl Store {
 /// Returns the merged tree of an image without the layers of embedded images, which contain only `registry/`
 /// and may be missing. Entries refer to layers by their index among all layers.
 pub fn tree_without_registry(store: &Store, image: &Image) -> Result<Tree> {
-    let tocs = image.layers().map(|(layer, diff_id)| match layer.layer_kind() {
-        Some(LayerKind::Registry) => Ok(Arc::new(Toc::default())),
-        _ => Ok(Arc::new(store.toc(&layer.digest, diff_id)?)),
-    });
-    Tree::from_layers(tocs.collect::<Result<Vec<_>>>()?)
+    let mut tree = Tree::new();
+    for (layer, diff_id) in image.layers() {
+        let toc = match layer.layer_kind() {
+            Some(LayerKind::Registry) => Toc::default(),
+            _ => store.toc(&layer.digest, diff_id)?,
+        };
+        add_layer(store, image, &mut tree, toc)?;
+    }
+    Ok(tree)
 }
 
 #[cfg(test)]

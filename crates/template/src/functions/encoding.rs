@@ -10,6 +10,7 @@ use super::call::{Answer, Call, Group, text};
 use crate::print::MAX_NESTING;
 use crate::value::Value;
 use crate::{encode, toml, yaml};
+use imgctl_base::text::hex;
 
 pub(super) const GROUP: Group = &[
     // Helm ignores values that cannot be encoded.
@@ -101,10 +102,6 @@ fn sequence(parsed: Answer) -> Value {
 /// Returns the digest of a string in hexadecimal.
 pub(super) fn sha256(text: &str) -> String {
     hex(&sha2::Sha256::digest(text.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn base32(bytes: &[u8]) -> String {

@@ -166,9 +166,10 @@ pub(super) const GROUP: Group = &[
 
 /// Fails if a text of `size` bytes is longer than a template may make.
 pub(super) fn at_most(size: usize) -> Result<(), String> {
-    match size <= LONGEST_TEXT {
-        true => Ok(()),
-        false => Err(format!("the text would have more than {LONGEST_TEXT} bytes")),
+    if size <= LONGEST_TEXT {
+        Ok(())
+    } else {
+        Err(format!("the text would have more than {LONGEST_TEXT} bytes"))
     }
 }
 

@@ -59,9 +59,10 @@ fn one(store: &Store, subject: &Digest, artifact: &Descriptor) -> Result<Attachm
     let mut kind = "other";
     let mut details = Vec::new();
     for layer in manifest.layers.iter().take(attachment::MAX_SIGNATURES) {
-        let content = match layer.size <= MOST_READ {
-            true => store.read_blob(&layer.digest, MOST_READ).ok(),
-            false => None,
+        let content = if layer.size <= MOST_READ {
+            store.read_blob(&layer.digest, MOST_READ).ok()
+        } else {
+            None
         };
         let value: Option<Value> =
             content.and_then(|content| serde_json::from_slice(&content).ok());
@@ -139,11 +140,14 @@ fn of_statement(statement: &Value) -> (&'static str, Vec<Detail>) {
         ("Materials", "/predicate/buildDefinition/resolvedDependencies"),
     ];
     let predicate = statement["predicateType"].as_str().unwrap_or_default();
-    let kind = match () {
-        () if predicate.starts_with("https://slsa.dev/provenance/") => "provenance",
-        () if predicate.contains("spdx") || predicate.contains("cyclonedx") => "sbom",
-        () if predicate.starts_with("https://sigstore.dev/cosign/sign/") => "signature",
-        () => "other",
+    let kind = if predicate.starts_with("https://slsa.dev/provenance/") {
+        "provenance"
+    } else if predicate.contains("spdx") || predicate.contains("cyclonedx") {
+        "sbom"
+    } else if predicate.starts_with("https://sigstore.dev/cosign/sign/") {
+        "signature"
+    } else {
+        "other"
     };
     (kind, details(statement, &names))
 }

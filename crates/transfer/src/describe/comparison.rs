@@ -84,7 +84,13 @@ fn files(before: &Described<'_>, after: &Described<'_>) -> FileChanges {
         Some(_) => Some(0),
     };
     let mut changes = FileChanges::default();
+    // The largest; of the same size, the first.
     let mut all: Vec<(Change, LayerPath, u64, u64)> = Vec::new();
+    let keep_largest = |all: &mut Vec<(Change, LayerPath, u64, u64)>| {
+        all.sort_by_key(|(_, _, was, is)| Reverse(*was.max(is)));
+        all.truncate(MOST_FILES);
+    };
+    let mut count = 0;
     for (change, path) in tree::compare(old, new) {
         let (was, is) = (size(old.lookup(&path)), size(new.lookup(&path)));
         // What directories contain is listed itself.
@@ -99,10 +105,14 @@ fn files(before: &Described<'_>, after: &Described<'_>) -> FileChanges {
         };
         *sum = Amount { count: sum.count + 1, bytes: sum.bytes.saturating_add(bytes) };
         all.push((change, path, was, is));
+        count += 1;
+        if all.len() >= 4 * MOST_FILES {
+            keep_largest(&mut all);
+        }
     }
-    changes.omitted = all.len().saturating_sub(MOST_FILES) as u64;
-    all.sort_by_key(|(_, _, was, is)| Reverse(*was.max(is)));
-    let listed = all.into_iter().take(MOST_FILES).map(|(change, path, before, after)| FileChange {
+    keep_largest(&mut all);
+    changes.omitted = count - all.len() as u64;
+    let listed = all.into_iter().map(|(change, path, before, after)| FileChange {
         change,
         path: cut(&String::from_utf8_lossy(path.as_bytes()), LONGEST_PATH),
         before,

@@ -1,12 +1,12 @@
 //! The files of an image as columns, of a bounded number.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::describe::cut;
 use crate::trust::sbom::contents::Contents;
 use imgctl_report::model::image::{FileTree, Totals};
-use imgctl_store::layer::{EntryKind, LayerPath};
+use imgctl_store::layer::{Entry, EntryKind, LayerPath, Tree};
 
 /// Maximum number of files that are listed. A browser still draws them at once.
 const MOST: usize = 200_000;
@@ -38,13 +38,26 @@ pub(super) struct LayerSums {
     pub(super) visible: u64,
 }
 
+/// A file as it is listed.
 struct Row {
-    name: String,
-    parent: u32,
+    path: LayerPath,
     size: u64,
     layer: i32,
     letter: char,
-    depth: u32,
+}
+
+/// What decides which rows are listed, for each row. There may be millions, so nothing else is kept.
+#[derive(Default)]
+struct Shape {
+    sizes: Vec<u64>,
+    depths: Vec<u16>,
+}
+
+impl Shape {
+    fn add(&mut self, row: &Row) {
+        self.sizes.push(row.size);
+        self.depths.push(u16::try_from(depth(&row.path)).unwrap_or(u16::MAX));
+    }
 }
 
 /// Lists the merged tree of an image with `layers` layers.
@@ -60,49 +73,46 @@ pub(super) fn list(contents: &Contents<'_>, layers: usize) -> Files {
     }
     let mut totals = Totals::default();
     let (mut privileged, mut writable) = (Vec::new(), Vec::new());
-    let mut seen = HashSet::new();
-    let mut rows: Vec<Row> = Vec::new();
-    // The rows of the directories that contain the current file, from the root on.
-    let mut above: Vec<u32> = Vec::new();
-    for (path, found) in contents.tree().walk(&LayerPath::root()) {
-        let depth = path.components().count();
-        above.truncate(depth);
-        let entry = found.entry();
-        let (mut letter, mut size) = letter(&entry.kind);
-        if letter == 'f' && !seen.insert(found.inode.number()) {
-            (letter, size) = ('h', 0);
-        }
-        match letter {
+    let mut shape = Shape::default();
+    for (row, entry) in rows(contents.tree()) {
+        match row.letter {
             'f' => {
                 totals.files += 1;
-                totals.content = totals.content.saturating_add(size);
-                if let Some(sum) = found.layer.and_then(|layer| sums.get_mut(layer)) {
-                    sum.visible = sum.visible.saturating_add(size);
+                totals.content = totals.content.saturating_add(row.size);
+                if let Some(sum) = usize::try_from(row.layer).ok().and_then(|at| sums.get_mut(at)) {
+                    sum.visible = sum.visible.saturating_add(row.size);
                 }
                 if entry.mode & 0o6000 != 0 && privileged.len() < MOST_NOTED {
-                    privileged.push(cut(&path.to_string(), 4 * LONGEST_NAME));
+                    privileged.push(cut(&row.path.to_string(), 4 * LONGEST_NAME));
                 }
                 if entry.mode & 0o002 != 0 && writable.len() < MOST_NOTED {
-                    writable.push(cut(&path.to_string(), 4 * LONGEST_NAME));
+                    writable.push(cut(&row.path.to_string(), 4 * LONGEST_NAME));
                 }
             }
             'd' => totals.directories += 1,
             _ => totals.other += 1,
         }
-        let name = path.file_name().unwrap_or_default();
-        // Never more rows than entries in memory already.
-        let row = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        rows.push(Row {
-            name: cut(&String::from_utf8_lossy(name), LONGEST_NAME),
-            parent: above.last().copied().unwrap_or(0),
-            size,
-            layer: found.layer.and_then(|layer| i32::try_from(layer).ok()).unwrap_or(-1),
-            letter,
-            depth: u32::try_from(depth).unwrap_or(u32::MAX),
-        });
-        above.push(row);
+        shape.add(&row);
     }
-    Files { tree: columns(rows, MOST), totals, layers: sums, privileged, writable }
+    let kept = kept(&shape, MOST);
+    let tree = columns(rows(contents.tree()).map(|(row, _)| row), &kept);
+    Files { tree, totals, layers: sums, privileged, writable }
+}
+
+/// Returns the files of a tree with their entries, each directory before its content.
+fn rows(tree: &Tree) -> impl Iterator<Item = (Row, &Entry)> {
+    // Whether a file with several names has been seen.
+    let mut linked: HashMap<_, _> = tree.linked().map(|inode| (inode, false)).collect();
+    tree.walk(&LayerPath::root()).map(move |(path, found)| {
+        let entry = found.entry();
+        let (mut letter, mut size) = letter(&entry.kind);
+        let seen = linked.get_mut(&found.inode);
+        if letter == 'f' && seen.is_some_and(|seen| std::mem::replace(seen, true)) {
+            (letter, size) = ('h', 0);
+        }
+        let layer = found.layer.and_then(|layer| i32::try_from(layer).ok()).unwrap_or(-1);
+        (Row { path, size, layer, letter }, entry)
+    })
 }
 
 fn letter(kind: &EntryKind) -> (char, u64) {
@@ -115,24 +125,30 @@ fn letter(kind: &EntryKind) -> (char, u64) {
     }
 }
 
-/// Turns rows into columns; of more than `most`, keeps the upper levels and the largest of the next one.
-fn columns(rows: Vec<Row>, most: usize) -> FileTree {
-    let kept = kept(&rows, most);
+fn depth(path: &LayerPath) -> usize {
+    path.components().count()
+}
+
+/// Turns the rows that are `kept` into columns; the size of each other counts for its directory.
+fn columns(rows: impl Iterator<Item = Row>, kept: &[bool]) -> FileTree {
     let mut tree = FileTree::default();
-    // Where each row is in the columns, or where the directory is that stands for it.
-    let mut places: Vec<u32> = Vec::with_capacity(rows.len());
-    for (row, is_kept) in rows.into_iter().zip(kept) {
-        let parent = places.get(row.parent as usize).copied().unwrap_or(0);
+    // Where the directories are in the columns that contain the current file, from the root on; or where the
+    // directory is that stands for it.
+    let mut above: Vec<u32> = Vec::new();
+    for (row, is_kept) in rows.zip(kept) {
+        above.truncate(depth(&row.path));
+        let parent = above.last().copied().unwrap_or(0);
         if !is_kept {
             tree.omitted += 1;
             if let Some(size) = tree.sizes.get_mut(parent as usize) {
                 *size = size.saturating_add(row.size);
             }
-            places.push(parent);
+            above.push(parent);
             continue;
         }
-        places.push(u32::try_from(tree.names.len()).unwrap_or(u32::MAX));
-        tree.names.push(row.name);
+        above.push(u32::try_from(tree.names.len()).unwrap_or(u32::MAX));
+        let name = row.path.file_name().unwrap_or_default();
+        tree.names.push(cut(&String::from_utf8_lossy(name), LONGEST_NAME));
         tree.parents.push(parent);
         tree.sizes.push(row.size);
         tree.layers.push(row.layer);
@@ -141,13 +157,15 @@ fn columns(rows: Vec<Row>, most: usize) -> FileTree {
     tree
 }
 
-fn kept(rows: &[Row], most: usize) -> Vec<bool> {
-    if rows.len() <= most {
-        return vec![true; rows.len()];
+/// Returns which rows are listed: of more than `most`, the upper levels and the largest of the next one.
+fn kept(shape: &Shape, most: usize) -> Vec<bool> {
+    let Shape { sizes, depths } = shape;
+    if sizes.len() <= most {
+        return vec![true; sizes.len()];
     }
     let mut levels: Vec<usize> = Vec::new();
-    for row in rows {
-        let depth = row.depth as usize;
+    for depth in depths {
+        let depth = usize::from(*depth);
         if levels.len() <= depth {
             levels.resize(depth + 1, 0);
         }
@@ -161,12 +179,16 @@ fn kept(rows: &[Row], most: usize) -> Vec<bool> {
     });
     let whole = whole.count();
     let above: usize = levels.iter().take(whole).sum();
-    let mut kept: Vec<bool> = rows.iter().map(|row| (row.depth as usize) < whole).collect();
-    let mut next: Vec<usize> =
-        (0..rows.len()).filter(|row| rows[*row].depth as usize == whole).collect();
-    next.sort_by_key(|row| Reverse(rows[*row].size));
+    let mut kept: Vec<bool> = depths.iter().map(|depth| usize::from(*depth) < whole).collect();
+    // Never more rows than a tree has nodes.
+    let mut next: Vec<u32> = (0..)
+        .zip(depths)
+        .filter(|(_, depth)| usize::from(**depth) == whole)
+        .map(|(row, _)| row)
+        .collect();
+    next.sort_unstable_by_key(|row| (Reverse(sizes[*row as usize]), *row));
     for row in next.into_iter().take(most - above) {
-        kept[row] = true;
+        kept[row as usize] = true;
     }
     kept
 }
@@ -175,26 +197,30 @@ fn kept(rows: &[Row], most: usize) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    fn row(name: &str, parent: u32, size: u64, letter: char, depth: u32) -> Row {
-        Row { name: name.to_owned(), parent, size, layer: 0, letter, depth }
+    fn row(path: &str, size: u64, letter: char) -> Row {
+        Row { path: LayerPath::parse(path.as_bytes()).unwrap(), size, layer: 0, letter }
     }
 
     #[test]
     fn of_too_many_files_the_deepest_and_smallest_are_summed_up() {
         let rows = || {
-            vec![
-                row("", 0, 0, 'd', 0),
-                row("a", 0, 0, 'd', 1),
-                row("deep", 1, 0, 'd', 2),
-                row("x", 2, 7, 'f', 3),
-                row("small", 1, 1, 'f', 2),
-                row("large", 1, 100, 'f', 2),
-                row("b", 0, 5, 'f', 1),
+            [
+                row("", 0, 'd'),
+                row("a", 0, 'd'),
+                row("a/deep", 0, 'd'),
+                row("a/deep/x", 7, 'f'),
+                row("a/small", 1, 'f'),
+                row("a/large", 100, 'f'),
+                row("b", 5, 'f'),
             ]
+            .into_iter()
         };
-        let all = columns(rows(), 7);
+        let mut shape = Shape::default();
+        rows().for_each(|row| shape.add(&row));
+        let listed = |most| columns(rows(), &kept(&shape, most));
+        let all = listed(7);
         assert_eq!((all.names.len(), all.omitted), (7, 0));
-        let some = columns(rows(), 4);
+        let some = listed(4);
         assert_eq!(some.names, ["", "a", "large", "b"]);
         assert_eq!(some.parents, [0, 0, 1, 0]);
         assert_eq!(some.sizes, [0, 8, 100, 5]);

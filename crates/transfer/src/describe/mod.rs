@@ -142,18 +142,22 @@ fn layers(image: &Image, files: &Files, sharing: &BTreeMap<Digest, Vec<String>>)
 
 /// Returns the compression of a layer, of which the media type tells.
 fn compression(media: &str) -> &'static str {
-    match () {
-        () if media.ends_with("zstd") => "zstd",
-        () if media.ends_with("gzip") => "gzip",
-        () if media_type::is_layer(media) => "none",
-        () => "unknown",
+    if media.ends_with("zstd") {
+        "zstd"
+    } else if media.ends_with("gzip") {
+        "gzip"
+    } else if media_type::is_layer(media) {
+        "none"
+    } else {
+        "unknown"
     }
 }
 
 /// Returns at most `longest` bytes of a text.
 fn cut(text: &str, longest: usize) -> String {
-    match text.len() > longest {
-        true => format!("{}…", &text[..text.floor_char_boundary(longest)]),
-        false => text.to_owned(),
+    if text.len() > longest {
+        format!("{}…", &text[..text.floor_char_boundary(longest)])
+    } else {
+        text.to_owned()
     }
 }

@@ -51,20 +51,21 @@ impl Arbiter {
     /// Decides whether something may be made of an image of the store, or it may be pushed: images built
     /// here are subject to the policy only under the name of a registry.
     pub fn admit_input(&self, store: &Store, image: &Named) -> Result<Verdict> {
-        match self.is_built(store, image)? {
-            true if !image.reference.as_ref().is_some_and(is_of_registry) => {
-                Ok(Verdict::by_policy(Origin::Built))
-            }
-            _ => self.admit(store, image),
+        let has_registry = image.reference.as_ref().is_some_and(is_of_registry);
+        if !has_registry && self.is_built(store, image)? {
+            Ok(Verdict::by_policy(Origin::Built))
+        } else {
+            self.admit(store, image)
         }
     }
 
     /// Decides whether an image of the store may go elsewhere, or get another name. An image built here may:
     /// otherwise it could not be signed where it is pushed to.
     pub fn admit_output(&self, store: &Store, image: &Named) -> Result<Verdict> {
-        match self.is_built(store, image)? {
-            true => Ok(Verdict::by_policy(Origin::Built)),
-            false => self.admit(store, image),
+        if self.is_built(store, image)? {
+            Ok(Verdict::by_policy(Origin::Built))
+        } else {
+            self.admit(store, image)
         }
     }
 

@@ -94,9 +94,10 @@ pub(crate) fn copy_near(
     near: Option<Box<dyn LocalBlobs>>,
     reporter: &dyn Reporter,
 ) -> Result<Copied> {
-    let local = match source.has_ranges() {
-        true => sink.local().into_iter().chain(near).collect(),
-        false => Vec::new(),
+    let local = if source.has_ranges() {
+        sink.local().into_iter().chain(near).collect()
+    } else {
+        Vec::new()
     };
     let source = &Partial::new(source, local);
     let manifests: Vec<Digest> =

@@ -114,9 +114,10 @@ impl Read for Counted<'_> {
         let (reused, _) = self.source.counts();
         let own = reused.saturating_sub(self.reused);
         self.reused = reused;
-        match (self.fetched)((count as u64).saturating_sub(own)) {
-            true => Ok(count),
-            false => Err(Error::new(Kind::Interrupted, "stopped on request").into()),
+        if (self.fetched)((count as u64).saturating_sub(own)) {
+            Ok(count)
+        } else {
+            Err(Error::new(Kind::Interrupted, "stopped on request").into())
         }
     }
 }

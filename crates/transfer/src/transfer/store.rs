@@ -219,9 +219,10 @@ impl ImageSink for StoreSink {
         // Reads every config: the number of layers and of diff IDs must match.
         self.store.platform_images(root)?;
         let references: Vec<Reference> = self.references.iter().map(Reference::qualified).collect();
-        match self.has_remote_layers {
-            true => self.store.tag_with_remote_layers(&references, root, verdict),
-            false => self.store.tag(&references, root, verdict),
+        if self.has_remote_layers {
+            self.store.tag_with_remote_layers(&references, root, verdict)
+        } else {
+            self.store.tag(&references, root, verdict)
         }
     }
 }

@@ -134,15 +134,12 @@ fn binary(keyring: &[u8]) -> Result<Vec<u8>> {
         let mut body = String::new();
         let mut in_body = false;
         for line in block.trim_start_matches(['\r', '\n']).lines().map(str::trim) {
-            match in_body {
-                false if line.is_empty() => in_body = true,
-                false if line.contains(": ") => {}
-                false => {
-                    in_body = true;
-                    body.push_str(line);
-                }
-                true if line.starts_with('=') => break,
-                true => body.push_str(line),
+            if in_body && line.starts_with('=') {
+                break;
+            }
+            if in_body || !line.contains(": ") {
+                in_body = true;
+                body.push_str(line);
             }
         }
         keys.extend(STANDARD.decode(body).map_err(|_| wrong())?);

@@ -9,6 +9,7 @@ pub mod attachment;
 pub mod attestation;
 pub mod blob;
 pub(crate) mod bundle;
+pub mod document_file;
 mod fetch;
 mod gpg;
 pub mod guard;

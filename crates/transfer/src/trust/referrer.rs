@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 
+use crate::trust::document_file::DocumentFile;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Manifest, media_type};
 use imgctl_registry::{Repository, Target};
@@ -19,9 +20,28 @@ pub struct Attachment<'a> {
     pub artifact_type: &'a str,
     /// Media type of the document itself.
     pub media_type: &'a str,
-    pub content: &'a [u8],
+    pub content: Content<'a>,
     /// Annotations of the layer.
     pub annotations: &'a [(&'a str, &'a str)],
+}
+
+/// Where the bytes of a document are.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    Bytes(&'a [u8]),
+    File(&'a DocumentFile),
+}
+
+impl Attachment<'_> {
+    /// Returns the document as a blob.
+    fn blob(&self) -> Descriptor {
+        match self.content {
+            Content::Bytes(bytes) => {
+                Descriptor::new(self.media_type, Digest::of(bytes), bytes.len() as u64)
+            }
+            Content::File(file) => file.descriptor(self.media_type),
+        }
+    }
 }
 
 /// Builds the manifest that carries `attachment` and refers to `subject`. The same document always
@@ -36,9 +56,7 @@ pub(crate) fn annotated(
     attachment: &Attachment<'_>,
     annotations: &[(&str, &str)],
 ) -> Result<Vec<u8>> {
-    let size = attachment.content.len() as u64;
-    let digest = Digest::of(attachment.content);
-    let mut layer = Descriptor::new(attachment.media_type, digest, size);
+    let mut layer = attachment.blob();
     for (name, value) in attachment.annotations {
         layer.annotations.insert((*name).to_owned(), (*value).to_owned());
     }
@@ -83,10 +101,17 @@ pub fn attach(
     }
     let doing = || format!("cannot attach to {name}@{}", subject.digest);
     let manifest = manifest(subject, attachment)?;
-    let size = attachment.content.len() as u64;
-    let content = Descriptor::new(attachment.media_type, Digest::of(attachment.content), size);
+    let blob = attachment.blob();
     push_blob(repository, &empty(), EMPTY).context(doing)?;
-    push_blob(repository, &content, attachment.content).context(doing)?;
+    match attachment.content {
+        Content::Bytes(bytes) => push_blob(repository, &blob, bytes),
+        Content::File(file) => {
+            let open =
+                |offset| -> Result<Box<dyn Read + Send>> { Ok(Box::new(file.reader(offset))) };
+            repository.push_blob(&blob, &[], &open, &|_| {}).map(drop)
+        }
+    }
+    .context(doing)?;
     repository.push_referrer(&subject.digest, media_type::OCI_MANIFEST, &manifest).context(doing)
 }
 
@@ -115,7 +140,7 @@ mod tests {
         let attachment = Attachment {
             artifact_type: "application/spdx+json",
             media_type: "application/spdx+json",
-            content: b"{\"a\":1}",
+            content: Content::Bytes(b"{\"a\":1}"),
             annotations: &[],
         };
         let bytes = manifest(&subject, &attachment).unwrap();

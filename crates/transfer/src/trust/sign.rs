@@ -137,7 +137,7 @@ fn sign_bundle(
     let attachment = Attachment {
         artifact_type: bundle::TYPE,
         media_type: bundle::TYPE,
-        content: &text,
+        content: referrer::Content::Bytes(&text),
         annotations: &[],
     };
     // As cosign does: whoever lists the referrers sees what each of them states.

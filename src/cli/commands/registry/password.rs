@@ -67,10 +67,7 @@ pub(crate) fn passwd(args: &PasswdArgs, context: &Context) -> Result<()> {
         cluster::refuse("USER", args.user.is_some())?;
         cluster::refuse("--file", args.file.is_some())?;
         let ask = || if args.password_stdin { read_password() } else { ask_twice(context) };
-        let new = match args.generate {
-            true => NewPassword::Generated,
-            false => NewPassword::Given(&ask),
-        };
+        let new = if args.generate { NewPassword::Generated } else { NewPassword::Given(&ask) };
         return cluster::change_password(name, &args.of, new, context);
     }
     let user = args.user.as_deref().unwrap_or_default();

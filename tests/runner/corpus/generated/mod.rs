@@ -110,10 +110,8 @@ fn check_batch(seeds: Range<u64>, tally: &Mutex<Tally>) {
             Outcome::Refused => tally.lock().unwrap().refused += 1,
             Outcome::Differ(differences) => {
                 let many = tally.lock().unwrap().differ.len() >= SHOWN;
-                let small = match many {
-                    true => (case, differences),
-                    false => shrink(&pair, case, differences),
-                };
+                let small =
+                    if many { (case, differences) } else { shrink(&pair, case, differences) };
                 tally.lock().unwrap().differ.push(small);
             }
         }

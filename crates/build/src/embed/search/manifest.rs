@@ -242,10 +242,12 @@ impl<'a> Scan<'a> {
         let text = |id: Option<NodeId>| id.and_then(|id| self.tree.scalar(id));
         let in_image = parent == "image" || is_image_field(parent);
         let renamed = part(&["newTag", "digest"]).is_some() && part(&["newName"]).is_some();
-        let base = match () {
-            () if renamed => part(&["newName"]),
-            () if in_image => part(&["repository", "name"]),
-            () => part(&["repository"]).or_else(|| part(&["image"])),
+        let base = if renamed {
+            part(&["newName"])
+        } else if in_image {
+            part(&["repository", "name"])
+        } else {
+            part(&["repository"]).or_else(|| part(&["image"]))
         };
         let Some((base, name)) = base.and_then(|id| Some((id, self.tree.text(id)?))) else {
             return;

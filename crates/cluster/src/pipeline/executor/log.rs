@@ -1,4 +1,5 @@
-//! Log of one step on the controller: created with the first line and free of secrets.
+//! Log of one step on the controller: created with the first line, free of secrets and of what a terminal
+//! obeys (people read it with `cat`).
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -6,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use imgctl_base::text::escape;
 use jiff::Timestamp;
 
 /// Maximum length of a log, in bytes. Longer output is truncated; the host keeps the end of it.
@@ -63,6 +65,7 @@ impl StepLog {
                 }
             }
         }
+        let text = escape(text);
         state.written += text.len() as u64 + 1;
         let full = state.written > LONGEST;
         if let Some(file) = &mut state.file {
@@ -78,7 +81,7 @@ impl StepLog {
         }
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
-        file.write_all(format!("# {now} {}\n", self.title).as_bytes())?;
+        file.write_all(format!("# {now} {}\n", escape(&self.title)).as_bytes())?;
         Ok(file)
     }
 
@@ -107,6 +110,17 @@ pub(crate) fn file_safe(name: &str) -> String {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_log_moves_no_cursor_and_has_no_line_in_another_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = StepLog::new(directory.path(), "j", "a", 1, "init").titled("a\nb".to_owned());
+        assert!(log.line("\u{1b}[2Jx\u{202e}\r\ty\n# 2026 forged"));
+        let text = std::fs::read_to_string(log.path().unwrap()).unwrap();
+        let (title, rest) = text.split_once('\n').unwrap();
+        assert!(title.ends_with(" a\\nb"), "{title}");
+        assert_eq!(rest, "\\u{1b}[2Jx\\u{202e}\\r\ty\\n# 2026 forged\n");
+    }
 
     #[test]
     fn a_log_is_private_and_has_an_end() {

@@ -13,6 +13,7 @@ use crate::pipeline::journal::{past, record::Chain};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{make_private, sync_directory};
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::text::hex;
 
 /// Called after each record that is on disk, with the number of records in this run.
 type Told = dyn Fn(u64) + Send + Sync;
@@ -47,7 +48,7 @@ impl Journal {
         let mut random = [0; 4];
         aws_lc_rs::rand::fill(&mut random)
             .map_err(|_| Error::failed("cannot read random numbers from the system"))?;
-        let random: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let random = hex(&random);
         let now = Timestamp::now();
         let time = now.strftime("%Y%m%dT%H%M%S");
         let id = format!("{time}.{:03}Z-{verb}-{random}", now.subsec_millisecond());

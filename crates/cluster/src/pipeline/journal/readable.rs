@@ -44,9 +44,12 @@ pub(crate) fn read_as<R>(path: &Path, parse: fn(&[u8]) -> Parsed<R>) -> Result<R
         if found.records.len() >= MOST {
             return Err(Error::bad_content(format!("it has more than {MOST} records")));
         }
-        let mut problem = |text: String| match found.problems.len() < MOST_PROBLEMS {
-            true => found.problems.push(text),
-            false => more += 1,
+        let mut problem = |text: String| {
+            if found.problems.len() < MOST_PROBLEMS {
+                found.problems.push(text);
+            } else {
+                more += 1;
+            }
         };
         if whole {
             found.length += line.len() as u64 + 1;

@@ -56,9 +56,10 @@ fn harmless(text: &str, source: &str) -> Result<String> {
         encoded.retain(|c| !c.is_ascii_whitespace());
         let bytes = STANDARD.decode(encoded).unwrap_or_default();
         let text = String::from_utf8(bytes).unwrap_or_default();
-        match text.trim_start().starts_with("-----BEGIN ") {
-            true => Ok(text),
-            false => Err(wrong(&format!("it has no {what} in PEM"))),
+        if text.trim_start().starts_with("-----BEGIN ") {
+            Ok(text)
+        } else {
+            Err(wrong(&format!("it has no {what} in PEM")))
         }
     };
     let token = string(&of_user["token"]);

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, pem::Pem};
 
 use imgctl_base::error::{Error, Result};
+use imgctl_base::text::hex;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Certificate {
@@ -58,8 +59,7 @@ pub fn read(pem: &str) -> Result<Certificate> {
                 names.iter().filter_map(general_name).collect()
             })
             .unwrap_or_default();
-        let pin = Sha256::digest(certificate.public_key().raw);
-        let pin: String = pin.iter().map(|byte| format!("{byte:02x}")).collect();
+        let pin = hex(&Sha256::digest(certificate.public_key().raw));
         Certificate {
             common_name: common_name(subject),
             organization,

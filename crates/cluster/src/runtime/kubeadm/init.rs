@@ -50,9 +50,10 @@ pub(super) fn actions_with(
     let mut actions = before(settings, planned, true);
     let file = etc(context, CONFIG);
     let is_restored = data.is_some();
-    let text = match is_restored {
-        true => planned.clone().keeping_addons()?.init_text()?,
-        false => planned.init_text()?,
+    let text = if is_restored {
+        planned.clone().keeping_addons()?.init_text()?
+    } else {
+        planned.init_text()?
     };
     let config = settings.clone();
     actions.push(Action::depending_on(

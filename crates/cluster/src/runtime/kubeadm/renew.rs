@@ -151,9 +151,10 @@ fn restarts(context: &ClusterContext, components: &[&str], host: &Host) -> Vec<A
     let mut actions: Vec<Action> = Vec::new();
     for component in components {
         let action = restart(component);
-        actions.push(match has_balancers && serves(component) {
-            true => load_balancer::taken_out_before(context, action),
-            false => action,
+        actions.push(if has_balancers && serves(component) {
+            load_balancer::taken_out_before(context, action)
+        } else {
+            action
         });
     }
     actions.extend(health::actions(host));

@@ -10,11 +10,11 @@ use crate::runtime::registry::lines;
 use crate::runtime::registry::peer_access::{port, token};
 use crate::runtime::{Action, own_binary, units};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::peers::Settings;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::containerd::SOCKET;
-use imgctl_host::host::quote::quote;
 
 /// Directory of containerd's content below its root.
 const CONTENT: &str = "io.containerd.content.v1.content";

@@ -7,8 +7,8 @@ use crate::cluster::image::ClusterImage;
 use crate::cluster::registry_access::htpasswd;
 use crate::runtime::{Action, ImageFiles, action::Line, registry::lines};
 use imgctl_base::error::Result;
+use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
-use imgctl_host::host::quote::quote;
 
 /// Labels and default scripts of images that include their own registry.
 const START: (&str, &str) = ("init-registry", "init-registry.sh");

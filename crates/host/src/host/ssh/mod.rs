@@ -16,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::OnceCell;
 
 use crate::host::address::Address;
-use crate::host::quote::quote;
 use crate::host::reactor;
 use crate::host::sudo::Sudo;
 use crate::host::transport::{BoxFuture, Channel, Privilege, Transport};
 use channel::{Counted, NoChannel, Session, connection_lost};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::quote::quote;
 
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};

@@ -18,9 +18,12 @@ pub(super) fn body(report: &ImageReport, compared: &Comparison) -> Markup {
             counted(transfer.layers, "layer", "layers")
         )
     };
-    let signed = |new: u64, old: u64| match new >= old {
-        true => format!("+{}", human(new - old)),
-        false => format!("−{}", human(old - new)),
+    let signed = |new: u64, old: u64| {
+        if new >= old {
+            format!("+{}", human(new - old))
+        } else {
+            format!("−{}", human(old - new))
+        }
     };
     let files = &compared.files;
     let figures = [

@@ -85,11 +85,14 @@ impl Position {
         let has_frame = |at: usize, length: u8| {
             footer.get(at..at + 8) == Some(&[SKIPPABLE.as_slice(), &[length, 0, 0, 0]].concat())
         };
-        let start = match () {
-            () if magic != FOOTER_MAGIC && magic != RUNS_MAGIC => return None,
-            () if has_frame(0, 64) => 8,
-            () if has_frame(24, 40) => 32,
-            () => return None,
+        let start = if magic != FOOTER_MAGIC && magic != RUNS_MAGIC {
+            return None;
+        } else if has_frame(0, 64) {
+            8
+        } else if has_frame(24, 40) {
+            32
+        } else {
+            return None;
         };
         let (offset, compressed) = (word(start)?, word(start + 8)?);
         let (uncompressed, kind) = (word(start + 16)?, word(start + 24)?);

@@ -61,12 +61,11 @@ impl<'a> Bases<'a> {
             by_content: HashMap::new(),
         };
         for (base, old) in list.iter().enumerate() {
-            let split = match old.is_file {
-                true => {
-                    let content = old.toc.entries.first().and_then(|listed| listed.content);
-                    segments::file(&old.blob, content)
-                }
-                false => segments::layer(&old.blob, &old.toc),
+            let split = if old.is_file {
+                let content = old.toc.entries.first().and_then(|listed| listed.content);
+                segments::file(&old.blob, content)
+            } else {
+                segments::layer(&old.blob, &old.toc)
             };
             let split = split.context(|| format!("cannot read {}", old.digest))?;
             for (segment, found) in split.list.iter().enumerate() {

@@ -32,9 +32,10 @@ fn format(block: &[u8; BLOCK]) -> Result<Format> {
 
 /// Returns the first half of the header's name, if the format has one.
 pub(super) fn prefix(block: &[u8; BLOCK]) -> &[u8] {
-    match header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
-        true => header::text(block, Field::PREFIX),
-        false => b"",
+    if header::get(block, Field::MAGIC).starts_with(b"ustar\0") {
+        header::text(block, Field::PREFIX)
+    } else {
+        b""
     }
 }
 
@@ -120,11 +121,10 @@ pub(super) fn check_global(key: &[u8]) -> Result<()> {
     let is_ambiguous = families.iter().any(|family| key.starts_with(family))
         || [pax::PATH, pax::LINKPATH, pax::SIZE, pax::UID, pax::GID].contains(&key)
         || [pax::CHARSET, b"charset", b"uname", b"gname"].contains(&key);
-    match is_ambiguous {
-        true => {
-            Err(refuse(format!("a global header sets `{}` for all entries", key.escape_ascii())))
-        }
-        false => Ok(()),
+    if is_ambiguous {
+        Err(refuse(format!("a global header sets `{}` for all entries", key.escape_ascii())))
+    } else {
+        Ok(())
     }
 }
 

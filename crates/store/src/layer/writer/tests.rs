@@ -1,10 +1,10 @@
 //! Our reader and other readers return what was written, and the bytes never vary.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 use std::sync::Arc;
 
+use imgctl_base::fs::xattr::Xattrs;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -111,7 +111,7 @@ fn everything() -> Files {
         files.push((entry, content));
     }
     let (mut entry, content) = file("xattrs", "x");
-    entry.xattrs = BTreeMap::from([
+    entry.xattrs = Xattrs::from([
         (b"security.capability".to_vec(), b"\x01\0\0\x02\0\n=\0".to_vec()),
         (b"user.empty".to_vec(), Vec::new()),
         (b"user.big".to_vec(), noise(60_000)),
@@ -369,7 +369,7 @@ fn any_file() -> impl Strategy<Value = (Entry, Vec<u8>)> {
         let mut entry = Entry::new(path, kind, ids.2);
         (entry.uid, entry.gid) = (ids.0, ids.1);
         entry.mtime = mtime;
-        entry.xattrs = xattrs;
+        entry.xattrs = xattrs.into();
         let content = noise(entry.size() as usize);
         (entry, content)
     })

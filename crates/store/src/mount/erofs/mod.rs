@@ -177,10 +177,7 @@ fn decompress_tar(store: &Store, layer: &LayerOf, task: &dyn Task) -> Result<()>
     let scanned = scan_into(blob, expected, store.limits(), &mut ingest, wanted)?;
     task.advance(layer.blob.size);
     store.commit(ingest, &layer.diff_id)?;
-    match wanted {
-        true => store.put_toc(&layer.blob.digest, &layer.diff_id, &scanned.toc),
-        false => Ok(()),
-    }
+    if wanted { store.put_toc(&layer.blob.digest, &layer.diff_id, &scanned.toc) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -42,10 +42,7 @@ pub fn missing(store: &Store, wanted: &[Descriptor], held: &[Descriptor]) -> Res
         let ranges = Pieces::new(parts, tail)?;
         let in_parts: u64 = ranges.missing().map(|range| range.end - range.start).sum();
         let list = layer.size.saturating_sub(runs.end());
-        Ok(match is_worth(in_parts, layer.size) {
-            true => in_parts + list,
-            false => layer.size,
-        })
+        Ok(if is_worth(in_parts, layer.size) { in_parts + list } else { layer.size })
     };
     wanted.iter().map(&mut of_layer).collect()
 }

@@ -206,10 +206,8 @@ impl State {
     }
 
     fn read(&mut self, known: &Known<'_>, related: bool) {
-        let most = match related {
-            true => MOST_RUNS,
-            false => MOST_RUNS.min(self.index.count() + MOST_OTHER_RUNS),
-        };
+        let most =
+            if related { MOST_RUNS } else { MOST_RUNS.min(self.index.count() + MOST_OTHER_RUNS) };
         for place in &known.places {
             let layers = match place.layers(known.name.as_ref(), related) {
                 Ok(layers) => layers,

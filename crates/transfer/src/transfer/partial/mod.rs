@@ -262,9 +262,10 @@ impl ImageSource for Partial<'_> {
         };
         let pieces = pieces.from(offset);
         let ranges: Vec<_> = pieces.missing().collect();
-        let rest: Box<dyn Read + Send> = match ranges.is_empty() {
-            true => Box::new(std::io::empty()),
-            false => self.source.open_ranges(blob, ranges)?,
+        let rest: Box<dyn Read + Send> = if ranges.is_empty() {
+            Box::new(std::io::empty())
+        } else {
+            self.source.open_ranges(blob, ranges)?
         };
         Ok(Box::new(Assembled::new(pieces, rest, Arc::clone(&self.reused))))
     }

@@ -13,8 +13,9 @@ use aws_lc_rs::digest::{Context as Sum, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use crate::transfer::workers;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::text::hex;
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, TocEntry, Tree};
-use imgctl_store::store::{Image, Store};
+use imgctl_store::store::{Image, Store, images::add_layer};
 
 /// Number of layers hashed in parallel.
 const JOBS: usize = 4;
@@ -37,11 +38,13 @@ pub(super) struct File {
 
 impl<'a> Contents<'a> {
     pub(crate) fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
-        let tocs = image
-            .layers()
-            .map(|(layer, diff_id)| Ok(Arc::new(store.toc(&layer.digest, diff_id)?)))
-            .collect::<Result<Vec<_>>>()?;
-        Ok(Self { store, image, tree: Tree::from_layers(tocs.iter().map(Arc::clone))?, tocs })
+        let (mut tree, mut tocs) = (Tree::new(), Vec::new());
+        for (layer, diff_id) in image.layers() {
+            let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
+            add_layer(store, image, &mut tree, Arc::clone(&toc))?;
+            tocs.push(toc);
+        }
+        Ok(Self { store, image, tree, tocs })
     }
 
     /// Returns the merged tree of the layers.
@@ -93,16 +96,18 @@ impl<'a> Contents<'a> {
 
     /// Hashes every regular file. The sums go to a scratch file: an image may have millions of files.
     pub(super) fn hashed(&self, reporter: &dyn Reporter) -> Result<Hashed<'_>> {
-        let mut wanted: BTreeMap<usize, Vec<(u64, &TocEntry)>> = BTreeMap::new();
-        for (layer, place, _, entry) in self.places() {
-            wanted.entry(layer).or_default().push((place, entry));
+        let mut wanted: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for file in self.places() {
+            wanted.entry(file.layer).or_default().push(file.index);
         }
-        for files in wanted.values_mut() {
+        let mut total = 0;
+        for (layer, files) in &mut wanted {
+            let entry = |index: &u32| self.entry(*layer, *index);
             // Hard links are read once. Each layer is read in one pass, in offset order.
-            files.sort_unstable_by_key(|(place, entry)| (entry.offset, *place));
-            files.dedup_by_key(|(place, _)| *place);
+            files.sort_unstable_by_key(|index| (entry(index).map(|entry| entry.offset), *index));
+            files.dedup();
+            total += files.iter().filter_map(entry).map(|entry| entry.entry.size()).sum::<u64>();
         }
-        let total = wanted.values().flatten().map(|(_, entry)| entry.entry.size()).sum();
         let task = reporter.start("hashing files", Unit::Bytes, Some(total));
         let sums = self.store.scratch_file()?;
         let layers: BTreeSet<usize> = wanted.keys().copied().collect();
@@ -114,32 +119,36 @@ impl<'a> Contents<'a> {
         Ok(Hashed { contents: self, sums })
     }
 
-    /// Returns layer, place among the files of all layers, path and entry of every regular file; sorted
-    /// by path.
-    fn places(&self) -> impl Iterator<Item = (usize, u64, LayerPath, &TocEntry)> {
-        let mut before = vec![0_u64];
-        before.extend(self.tocs.iter().scan(0, |sum, toc| {
-            *sum += toc.entries.len() as u64;
-            Some(*sum)
-        }));
+    /// Returns the places of all regular files, sorted by path.
+    fn places(&self) -> impl Iterator<Item = Place> {
         self.tree.walk(&LayerPath::root()).filter_map(move |(path, found)| {
             let (Some(layer), EntryKind::File { .. }) = (found.layer, &found.entry().kind) else {
                 return None;
             };
-            let place = before.get(layer)? + (found.inode.number() & u64::from(u32::MAX));
-            Some((layer, place, path, found.entry))
+            Some(Place { layer, index: found.inode.index(), path })
         })
+    }
+
+    fn entry(&self, layer: usize, index: u32) -> Option<&TocEntry> {
+        self.tocs.get(layer)?.entries.get(index as usize)
+    }
+
+    /// Returns where the sums of a file are in the scratch file, in bytes.
+    fn offset(&self, layer: usize, index: u32) -> u64 {
+        let before: usize = self.tocs.iter().take(layer).map(|toc| toc.entries.len()).sum();
+        (before as u64 + u64::from(index)) * RECORD as u64
     }
 
     fn sums(
         &self,
         layer: usize,
-        wanted: &[(u64, &TocEntry)],
+        wanted: &[u32],
         sums: &fs::File,
         progress: &dyn Fn(u64),
     ) -> Result<()> {
         let mut reader = self.reader(layer)?;
-        for (place, entry) in wanted {
+        for index in wanted {
+            let Some(entry) = self.entry(layer, *index) else { continue };
             let mut both =
                 Sums { sha1: Sum::new(&SHA1_FOR_LEGACY_USE_ONLY), sha256: Sum::new(&SHA256) };
             io::copy(&mut reader.open(entry)?, &mut both)
@@ -147,7 +156,7 @@ impl<'a> Contents<'a> {
             progress(entry.entry.size());
             let mut record = both.sha1.finish().as_ref().to_vec();
             record.extend_from_slice(both.sha256.finish().as_ref());
-            sums.write_all_at(&record, place * RECORD as u64).doing(scratch)?;
+            sums.write_all_at(&record, self.offset(layer, *index)).doing(scratch)?;
         }
         Ok(())
     }
@@ -159,6 +168,14 @@ impl<'a> Contents<'a> {
         ContentReader::new(self.store.open_blob(&descriptor.digest)?, Arc::clone(toc))
             .context(|| format!("cannot read layer {}", descriptor.digest))
     }
+}
+
+/// Where a regular file is.
+struct Place {
+    layer: usize,
+    /// Among the entries of the layer.
+    index: u32,
+    path: LayerPath,
 }
 
 /// Size of a file's sums, in bytes.
@@ -178,32 +195,32 @@ pub(super) struct Hashed<'a> {
 impl Hashed<'_> {
     /// Returns the paths, sorted.
     pub(super) fn paths(&self) -> impl Iterator<Item = LayerPath> {
-        self.contents.places().map(|(_, _, path, _)| path)
+        self.contents.places().map(|file| file.path)
     }
 
     /// Returns the files, sorted by path.
     pub(super) fn files(&self) -> impl Iterator<Item = Result<File>> {
-        self.contents.places().map(|(_, place, path, _)| {
-            let record = self.record(place)?;
+        self.contents.places().map(|file| {
+            let record = self.record(&file)?;
             let (sha1, sha256) = record.split_at(SHA1);
-            Ok(File { path, sha1: hex_of(sha1), sha256: hex_of(sha256) })
+            Ok(File { path: file.path, sha1: hex(sha1), sha256: hex(sha256) })
         })
     }
 
     /// Returns the SHA-1 of all files, in order.
     pub(super) fn sha1s(&self) -> Result<Vec<[u8; SHA1]>> {
-        let sum = |(_, place, _, _)| {
-            let record = self.record(place)?;
-            Ok(*record.first_chunk().unwrap_or(&[0; SHA1]))
-        };
-        let mut sums = self.contents.places().map(sum).collect::<Result<Vec<_>>>()?;
+        let mut sums = Vec::with_capacity(self.contents.places().count());
+        for file in self.contents.places() {
+            sums.push(*self.record(&file)?.first_chunk().unwrap_or(&[0; SHA1]));
+        }
         sums.sort_unstable();
         Ok(sums)
     }
 
-    fn record(&self, place: u64) -> Result<[u8; RECORD]> {
+    fn record(&self, file: &Place) -> Result<[u8; RECORD]> {
         let mut record = [0; RECORD];
-        self.sums.read_exact_at(&mut record, place * RECORD as u64).doing(scratch)?;
+        let offset = self.contents.offset(file.layer, file.index);
+        self.sums.read_exact_at(&mut record, offset).doing(scratch)?;
         Ok(record)
     }
 }
@@ -225,14 +242,9 @@ impl Write for Sums {
     }
 }
 
-/// Encodes bytes as lower-case hex digits.
-pub(super) fn hex_of(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// SHA-1 in hex of texts, one after another; used only where SPDX requires it.
 pub(super) fn sha1_of(texts: impl IntoIterator<Item = String>) -> String {
     let mut sum = Sum::new(&SHA1_FOR_LEGACY_USE_ONLY);
     texts.into_iter().for_each(|text| sum.update(text.as_bytes()));
-    hex_of(sum.finish().as_ref())
+    hex(sum.finish().as_ref())
 }

@@ -10,10 +10,12 @@ mod spdx;
 
 use std::io::Write;
 
+use crate::trust::document_file::DocumentFile;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
 use imgctl_base::progress::Reporter;
+use imgctl_base::text::hex;
 use imgctl_store::layer::LayerPath;
 use imgctl_store::store::{Image, Store};
 
@@ -69,7 +71,7 @@ impl Files for Hashed<'_> {
     }
 
     fn sha1s(&self) -> Result<Box<dyn Iterator<Item = String> + '_>> {
-        Ok(Box::new(self.sha1s()?.into_iter().map(|sum| contents::hex_of(&sum))))
+        Ok(Box::new(self.sha1s()?.into_iter().map(|sum| hex(&sum))))
     }
 }
 
@@ -78,30 +80,38 @@ struct Layer {
     kind: Option<LayerKind>,
 }
 
-/// Returns the SPDX document of `image`.
-pub fn document(
-    store: &Store,
-    image: &Image,
-    options: &SbomOptions,
-    reporter: &dyn Reporter,
-) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    write(store, image, options, reporter, &mut text)?;
-    Ok(text)
-}
+/// The contents of an image, ready to be written as often as necessary.
+pub struct Sbom<'a>(Inventory<'a>);
 
-/// Writes the SPDX document of `image`, whatever its size.
-pub fn write(
-    store: &Store,
-    image: &Image,
-    options: &SbomOptions,
-    reporter: &dyn Reporter,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let doing = || format!("cannot list the contents of {}", image.descriptor.digest);
-    let contents = Contents::new(store, image).context(doing)?;
-    let inventory = take_inventory(&contents, image, options, reporter).context(doing)?;
-    spdx::write(&inventory, out)
+impl Sbom<'_> {
+    /// Lists the contents of `image` for `with`.
+    pub fn of<T>(
+        store: &Store,
+        image: &Image,
+        options: &SbomOptions,
+        reporter: &dyn Reporter,
+        with: impl FnOnce(&Sbom<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let doing = || format!("cannot list the contents of {}", image.descriptor.digest);
+        let contents = Contents::new(store, image).context(doing)?;
+        let inventory = take_inventory(&contents, image, options, reporter).context(doing)?;
+        with(&Sbom(inventory))
+    }
+
+    /// Writes the SPDX document, whatever its size.
+    pub fn write(&self, out: &mut dyn Write) -> Result<()> {
+        spdx::write(&self.0, out)
+    }
+
+    /// Writes the same document without white space, as a part of another one.
+    pub(crate) fn write_inside(&self, out: &mut dyn Write) -> Result<()> {
+        spdx::write_inside(&self.0, out)
+    }
+
+    /// Keeps the SPDX document.
+    pub fn document(&self, store: &Store) -> Result<DocumentFile> {
+        DocumentFile::write(store, |out| self.write(out))
+    }
 }
 
 /// Returns the container images in an image's embedded registry: names without a registry host, and
@@ -139,10 +149,7 @@ fn take_inventory<'a>(
         embedded: embedded::all(contents)?,
         distribution,
         packages,
-        files: match options.files {
-            true => Some(Box::new(contents.hashed(reporter)?)),
-            false => None,
-        },
+        files: if options.files { Some(Box::new(contents.hashed(reporter)?)) } else { None },
     })
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 
 use serde::ser::{Error as _, SerializeMap as _};
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Value, json, ser::Formatter};
 
 use crate::trust::sbom::contents::{File, sha1_of};
 use crate::trust::sbom::embedded::Embedded;
@@ -21,6 +21,26 @@ const UNKNOWN: &str = "NOASSERTION";
 
 /// Writes the document.
 pub(super) fn write(inventory: &Inventory<'_>, out: &mut dyn Write) -> Result<()> {
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    write_to(inventory, &mut serde_json::Serializer::pretty(&mut out))?;
+    out.write_all(b"\n").and_then(|()| out.flush()).doing(doing)
+}
+
+/// Writes the document without white space.
+pub(super) fn write_inside(inventory: &Inventory<'_>, out: &mut dyn Write) -> Result<()> {
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    write_to(inventory, &mut serde_json::Serializer::new(&mut out))?;
+    out.flush().doing(doing)
+}
+
+fn doing() -> String {
+    "cannot write the SPDX document".to_owned()
+}
+
+fn write_to<W: Write, F: Formatter>(
+    inventory: &Inventory<'_>,
+    serializer: &mut serde_json::Serializer<W, F>,
+) -> Result<()> {
     let mut packages = vec![image(inventory)?];
     for (index, layer) in inventory.layers.iter().enumerate() {
         packages.push(self::layer(index, layer));
@@ -28,13 +48,11 @@ pub(super) fn write(inventory: &Inventory<'_>, out: &mut dyn Write) -> Result<()
     packages.extend(inventory.embedded.iter().map(embedded));
     packages.extend(inventory.packages.iter().map(|p| package(p, inventory)));
     let document = Written { inventory, packages, failed: RefCell::default() };
-    let mut out = BufWriter::with_capacity(64 << 10, out);
-    let written = serde_json::to_writer_pretty(&mut out, &document);
+    let written = document.serialize(serializer);
     if let Some(error) = document.failed.take() {
         return Err(error);
     }
-    let written = written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n"));
-    written.and_then(|()| out.flush()).doing(|| "cannot write the SPDX document".to_owned())
+    written.map_err(io::Error::from).doing(doing)
 }
 
 /// The document, whose files are found while it is written.

@@ -10,6 +10,7 @@ use crate::trust::pem;
 use crate::trust::sigstore::root::{Log, TrustedRoot};
 use crate::trust::sigstore::sha256;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::text::hex;
 
 /// Maximum size of a checkpoint, in bytes.
 const MAX_CHECKPOINT: usize = 64 << 10;
@@ -214,10 +215,6 @@ fn checkpoint(text: &str, log: &Log) -> Result<(u64, Vec<u8>)> {
     let size = lines.next().and_then(|line| line.parse().ok()).ok_or_else(malformed)?;
     let root = lines.next().and_then(|line| STANDARD.decode(line).ok()).ok_or_else(malformed)?;
     Ok((size, root))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn denied(why: String) -> Error {

@@ -1,4 +1,4 @@
-//! Quoting for a POSIX shell.
+//! Quoting for a POSIX shell: of what hosts execute, and of commands in hints, which somebody pastes.
 
 /// Quotes `text` as a single shell word that stands for exactly `text`.
 pub fn quote(text: &str) -> String {

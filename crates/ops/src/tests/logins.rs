@@ -1,0 +1,118 @@
+//! The login of operations, on hosts that let in one user alone.
+
+use super::*;
+use crate::operation::Operation;
+use crate::restore::refuse_if_alive;
+use crate::upgrade::{RollbackRequest, rollback};
+use crate::work::Work;
+use imgctl_cluster::cluster::context::Host;
+use imgctl_cluster::runtime::HostPool;
+use imgctl_host::agent::Agent;
+
+/// Hosts that let in this user; `None`: who has no name in the login.
+struct Guarded {
+    hosts: SimulatedPool,
+    user: Option<&'static str>,
+}
+
+impl HostPool for Guarded {
+    fn agent(&self, host: &Host) -> Result<Arc<dyn Agent>> {
+        if host.login.user.as_deref() == self.user {
+            return self.hosts.agent(host);
+        }
+        Err(Error::denied(format!("{} does not let {:?} log in", host.id(), host.login.user)))
+    }
+}
+
+impl Fixture {
+    /// Returns a session with `--user` on hosts that let `user` in.
+    fn session_as(&self, flag: Option<&str>, user: Option<&'static str>) -> Session<'_> {
+        let mut session = self.session(true);
+        session.ssh.login.user = flag.map(str::to_owned);
+        let hosts = SimulatedPool(Arc::clone(&self.hosts));
+        session.pool = Some(Arc::new(Guarded { hosts, user }));
+        session
+    }
+
+    /// Installs a cluster whose recorded login has no user.
+    fn with_cluster() -> Self {
+        let fixture = Self::new();
+        put_image(&fixture.store, "v1");
+        put_image(&fixture.store, "v2");
+        let request = installation(RunOptions::default());
+        install::run(&request, &fixture.session_as(None, None)).unwrap();
+        fixture.outcomes();
+        fixture
+    }
+}
+
+fn upgrading(preview: Option<Preview>) -> UpgradeRequest {
+    UpgradeRequest {
+        cluster: "default".to_owned(),
+        images: vec!["app:v2".to_owned()],
+        saved: None,
+        id: None,
+        choices: GivenChoices::default(),
+        preview,
+        options: RunOptions::default(),
+    }
+}
+
+#[test]
+fn an_upgrade_and_its_rollback_log_in_as_the_flags_say() {
+    let fixture = Fixture::with_cluster();
+    let preview = || upgrading(Some(Preview { save: None, steps: false }));
+    let _ = upgrade(&preview(), &fixture.session_as(None, Some("ops")));
+    assert_ne!(fixture.outcomes(), ["v1 to v2: 3 hosts"], "nobody is let in");
+    upgrade(&preview(), &fixture.session_as(Some("ops"), Some("ops"))).unwrap();
+    assert_eq!(fixture.outcomes(), ["v1 to v2: 3 hosts"]);
+
+    let request = RollbackRequest {
+        cluster: "default".to_owned(),
+        scope: None,
+        id: None,
+        preview: false,
+        from_snapshot: None,
+        choices: GivenChoices::default(),
+        options: RunOptions::default(),
+    };
+    upgrade(&upgrading(None), &fixture.session_as(Some("ops"), Some("ops"))).unwrap();
+    let version = || {
+        let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+        if stored.contains("app:v2") { "v2" } else { "v1" }
+    };
+    assert_eq!(version(), "v2");
+    rollback(&request, &fixture.session_as(None, Some("ops"))).unwrap_err();
+    assert_eq!(version(), "v2");
+    rollback(&request, &fixture.session_as(Some("ops"), Some("ops"))).unwrap();
+    assert_eq!(version(), "v1");
+}
+
+#[test]
+fn an_addition_logs_in_to_members_as_recorded() {
+    let fixture = Fixture::with_cluster();
+    let addition = Addition {
+        image: None,
+        force: false,
+        cluster: "default".to_owned(),
+        hosts: hosts(None, "10.9.0.4"),
+        wait: Wait::Never,
+        options: RunOptions::default(),
+    };
+    let refused = add(&addition, &fixture.session_as(Some("ops"), Some("ops"))).unwrap_err();
+    assert!(refused.chain().join(": ").contains("does not let None log in"), "{refused}");
+    add(&addition, &fixture.session_as(Some("ops"), None)).unwrap();
+}
+
+/// A cluster must not run twice: a host of the lost one may take the recorded login, or the flags.
+#[test]
+fn a_restore_asks_the_former_hosts_with_either_login() {
+    let fixture = Fixture::with_cluster();
+    let options = dry();
+    for (user, is_alive) in [(None, true), (Some("ops"), true), (Some("other"), false)] {
+        let session = fixture.session_as(Some("ops"), user);
+        let work = Work::begin(Operation::Restore, "default", &options, &session).unwrap();
+        let refused = refuse_if_alive(&work, &session).map_err(|error| error.kind());
+        assert_eq!(refused, if is_alive { Err(Kind::Busy) } else { Ok(()) }, "{user:?}");
+    }
+}
