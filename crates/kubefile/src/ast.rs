@@ -57,9 +57,15 @@ impl CheckDirective {
         super::lexer::check_directive(value)
     }
 
-    /// Whether the rule `name` is suppressed.
+    /// Whether the rule `name` is suppressed. Names are case-sensitive (Dockerfile reference,
+    /// "Parser directives").
     pub(crate) fn skips(&self, name: &str) -> bool {
-        self.skip_all || self.skip.iter().any(|skipped| skipped.eq_ignore_ascii_case(name))
+        self.skip_all || self.skip.iter().any(|skipped| skipped == name)
+    }
+
+    /// Whether the experimental rule `name` is enabled.
+    pub(crate) fn enables(&self, name: &str) -> bool {
+        self.experimental_all || self.experimental.iter().any(|enabled| enabled == name)
     }
 }
 
@@ -87,7 +93,7 @@ pub struct From {
     pub text: String,
     pub span: Span,
     pub map: LineMap,
-    /// The comment lines right above, without `#`.
+    /// The comment lines above, without `#`; an empty one stands for blank lines.
     pub comments: Vec<String>,
 }
 
@@ -111,7 +117,7 @@ pub struct Instruction {
     /// and heredoc bodies.
     pub text: String,
     pub map: LineMap,
-    /// The comment lines right above, without `#`.
+    /// The comment lines above, without `#`; an empty one stands for blank lines.
     pub comments: Vec<String>,
 }
 

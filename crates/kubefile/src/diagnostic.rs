@@ -45,6 +45,23 @@ impl Diagnostic {
         Self { severity: Severity::Warning, rule: Some(rule), ..Self::error(message, span) }
     }
 
+    /// Returns an error as a mistake at its place, or at the top of the file if it has none.
+    pub fn of_error(error: &Error) -> Self {
+        let (message, span, hint) = match error.places().next() {
+            Some(Place { message, line, column, end_line, end_column, hint, .. }) => {
+                let (line, column) = (*line, *column);
+                let span = Span { line, column, end_line: *end_line, end_column: *end_column };
+                (message.clone(), span, hint.clone())
+            }
+            None => {
+                let span = Span { line: 1, column: 1, end_line: 1, end_column: 1 };
+                let hint = error.hints().first().map(|hint| (*hint).to_owned());
+                (error.to_string(), span, hint)
+            }
+        };
+        Self { hint, ..Self::error(message, span) }
+    }
+
     /// Adds a suggested fix.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -79,6 +79,15 @@ pub fn expand_heredoc(body: &str, lookup: &Lookup<'_>) -> Result<String, ExpandE
     Ok(expander.until(None, false)?.value)
 }
 
+/// Returns the variables of the body of a here-document, as [`variables`] does.
+pub(crate) fn heredoc_variables(body: &str) -> Result<Vec<VariableUse>, ExpandError> {
+    let nothing = |_: &str| None;
+    let mut expander = Expander::new(body, '\\', &nothing, true);
+    expander.quotes = false;
+    expander.until(None, false)?;
+    Ok(expander.uses.into_inner())
+}
+
 /// A variable that a word uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableUse {

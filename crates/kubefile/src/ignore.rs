@@ -14,6 +14,9 @@ pub(crate) const MAX_IGNORE_FILE: usize = 1 << 20;
 /// Maximum number of rules per file; more would slow down a walk of a large context.
 const MAX_RULES: usize = 10_000;
 
+/// Names that no pattern means but those for every name.
+const UNLIKELY: [&[u8]; 2] = [b"\x01.\x02", b"a\x01longer\x02name"];
+
 /// The rules of one ignore file.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoreRules {
@@ -105,6 +108,26 @@ impl IgnoreRules {
             state = self.enter(&state, &path[..at]);
         }
         self.excludes(&state, path)
+    }
+
+    /// Returns whether a source of `COPY` or `ADD` is certainly excluded, judging by its name alone as
+    /// BuildKit's rule CopyIgnoredFile does: a rule that includes something again makes names say
+    /// nothing, and the whole context is excluded only if every name is.
+    pub fn hides_source(&self, source: &str) -> bool {
+        if self.rules.iter().any(|rule| rule.includes) {
+            return false;
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        for part in source.split('/').filter(|part| !matches!(*part, "" | ".")) {
+            match part {
+                ".." => drop(parts.pop()),
+                _ => parts.push(part),
+            }
+        }
+        if parts.is_empty() || source.starts_with('/') {
+            return UNLIKELY.iter().all(|name| self.matches(name));
+        }
+        self.matches(parts.join("/").as_bytes())
     }
 
     /// Returns whether `path` is excluded, given the state of its directory. Does not allocate.

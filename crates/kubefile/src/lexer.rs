@@ -17,7 +17,8 @@ pub(super) struct Folded {
     /// From the first character to the end of the last line, here-documents included.
     pub(super) span: Span,
     pub(super) heredocs: Vec<Heredoc>,
-    /// The text of the comment lines right above, without blank lines between.
+    /// The text of the comment lines above, back to an instruction or an empty comment. An empty text
+    /// stands for blank lines.
     pub(super) comments: Vec<String>,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct Folded {
 pub(super) struct Lexed {
     pub(super) directives: Directives,
     pub(super) lines: Vec<Folded>,
-    /// Blank lines inside continuations.
+    /// The first blank line of each continued instruction that has any.
     pub(super) empty_continuations: Vec<Span>,
 }
 
@@ -111,19 +112,17 @@ impl<'a> Lexer<'a> {
         let mut text = String::new();
         let mut map = LineMap::default();
         let mut span = Span::default();
-        let mut continues = false;
+        let (mut continues, mut has_blank_line) = (false, false);
         while let Some((number, line)) = self.take_line() {
             let line = line.trim_end_matches(['\n', '\r']);
             let visible = line.trim_start();
             if visible.starts_with('#') || visible.is_empty() {
                 if !continues {
-                    match visible.strip_prefix('#') {
-                        Some(comment) => self.comments.push(comment.trim().to_owned()),
-                        None => self.comments.clear(),
-                    }
+                    self.comment(visible);
                     return None;
                 }
-                if visible.is_empty() {
+                if visible.is_empty() && !has_blank_line {
+                    has_blank_line = true;
                     self.lexed.empty_continuations.push(whole_line(number, line));
                 }
                 continue;
@@ -149,6 +148,19 @@ impl<'a> Lexer<'a> {
         text.truncate(text.trim_end().len());
         let comments = std::mem::take(&mut self.comments);
         (!text.is_empty()).then_some(Folded { text, map, span, heredocs: Vec::new(), comments })
+    }
+
+    /// Keeps a comment or a blank line for the instruction below. An empty comment ends the comments
+    /// above it (BuildKit).
+    fn comment(&mut self, visible: &str) {
+        match visible.strip_prefix('#').map(str::trim) {
+            Some("") => self.comments.clear(),
+            Some(comment) => self.comments.push(comment.to_owned()),
+            None if self.comments.last().is_some_and(|last| !last.is_empty()) => {
+                self.comments.push(String::new());
+            }
+            None => {}
+        }
     }
 
     /// Reads the bodies of the here-documents that the line opens.
@@ -249,7 +261,8 @@ fn directive(line: &str, directives: &mut Directives, seen: &mut Seen) -> Line {
             "`" => directives.escape = '`',
             _ => return Line::Wrong(format!("the escape character is \\ or `, not {value}")),
         },
-        _ => match check_directive(value) {
+        // The rest is for readers (BuildKit).
+        _ => match check_directive(value.split(' ').next().unwrap_or_default()) {
             Ok(check) => directives.check = check,
             Err(message) => return Line::Wrong(message),
         },
@@ -266,38 +279,37 @@ fn key_value(line: &str) -> Option<(&str, &str)> {
     (word && !value.is_empty()).then_some((key, value))
 }
 
-/// Returns the text of a `# check=` comment above an instruction.
-pub(super) fn check_comment(comment: &str) -> Option<CheckDirective> {
-    let (key, value) = comment.split_once('=')?;
-    key.trim().eq_ignore_ascii_case("check").then(|| check_directive(value).ok()).flatten()
+/// Returns what the first `check=` among the comments above an instruction says, unless it is invalid.
+pub(super) fn check_comment(comments: &[String]) -> Option<CheckDirective> {
+    let values = comments.iter().filter_map(|comment| {
+        let (key, value) = comment.split_once('=')?;
+        key.trim().eq_ignore_ascii_case("check").then(|| value.trim())
+    });
+    let value = values.into_iter().next()?;
+    check_directive(value.split(' ').next().unwrap_or_default()).ok()
 }
 
-/// Parses `skip=A,B;error=true;experimental=C`; text after `//` is a comment.
+/// Parses `skip=A,B;error=true;experimental=C`.
 pub(super) fn check_directive(value: &str) -> Result<CheckDirective, String> {
     let mut check = CheckDirective::default();
-    let value = value.split("//").next().unwrap_or_default();
-    for setting in value.split(';').map(str::trim).filter(|s| !s.is_empty()) {
+    if value.trim().is_empty() {
+        return Ok(check);
+    }
+    for setting in value.split(';').map(str::trim) {
         let (key, value) = setting
             .split_once('=')
             .ok_or_else(|| format!("`{setting}` in the directive `check` is not KEY=VALUE"))?;
         let value = value.trim();
-        let rules = || {
-            value
-                .split(',')
-                .map(|rule| rule.trim().to_owned())
-                .filter(|rule| !rule.is_empty())
-                .collect::<Vec<_>>()
-        };
-        let all = value.eq_ignore_ascii_case("all");
-        match key.trim().to_ascii_lowercase().as_str() {
-            "skip" if all => check.skip_all = true,
+        let rules = || value.split(',').map(|rule| rule.trim().to_owned()).collect();
+        match key.trim() {
+            "skip" if value == "all" => check.skip_all = true,
             "skip" => check.skip = rules(),
-            "experimental" if all => check.experimental_all = true,
+            "experimental" if value == "all" => check.experimental_all = true,
             "experimental" => check.experimental = rules(),
             "error" => {
-                check.error = match value.to_ascii_lowercase().as_str() {
-                    "true" | "1" | "t" => true,
-                    "false" | "0" | "f" => false,
+                check.error = match value {
+                    "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                    "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
                     _ => return Err(format!("`error` must be true or false, not `{value}`")),
                 }
             }
@@ -349,7 +361,7 @@ mod tests {
     #[test]
     fn directives_are_read_once_at_the_top() {
         let mut found = Vec::new();
-        let source = "#  Syntax = x/y:1 \n#check=skip=A, B;error=true\n# escape=`\nA";
+        let source = "#  Syntax = x/y:1 \n#check=skip=A,B;error=true // why;\n# escape=`\nA";
         let lexed = lex(source, &mut found);
         assert!(found.is_empty());
         assert_eq!(lexed.directives.syntax.as_deref(), Some("x/y:1"));
@@ -363,6 +375,8 @@ mod tests {
             "# check=skip\n",
             "# check=hop=a\n",
             "# check=error=maybe\n",
+            "# check=skip=A;\n",
+            "# check=Skip=A\n",
         ] {
             let mut found = Vec::new();
             lex(wrong, &mut found);

@@ -9,6 +9,7 @@ mod buildkit_tests;
 pub mod check;
 pub mod diagnostic;
 pub mod expand;
+pub mod expose;
 pub mod glob;
 mod health;
 mod heredoc;

@@ -50,8 +50,74 @@ fn a_directive_or_a_build_argument_makes_findings_fail_the_build() {
 #[test]
 fn the_ignore_file_counts() {
     let language = Language::new();
-    language.file(".dockerignore", "hidden\n*.log\n!kept.log\n");
-    let text = "FROM scratch\nCOPY hidden /a\nCOPY kept.log other.log /b/\nADD hidden/below /c\n";
-    let ran = check(&language, text, &["--json"]).ok();
-    assert_eq!(findings(&ran), ["CopyIgnoredFile 2", "CopyIgnoredFile 3", "CopyIgnoredFile 4"]);
+    for (rules, expected) in [
+        ("hidden\n*.log\n", &["CopyIgnoredFile 2", "CopyIgnoredFile 3", "CopyIgnoredFile 4"][..]),
+        ("hidden\n*.log\n!kept.log\n", &[]),
+        (".*\n", &[]),
+        (
+            "*\n",
+            &[2, 2, 3, 4, 4, 5]
+                .map(|line| format!("CopyIgnoredFile {line}"))
+                .each_ref()
+                .map(String::as_str),
+        ),
+    ] {
+        language.file(".dockerignore", rules);
+        let text = "FROM scratch\nCOPY hidden shown /a/\nADD ./hidden/below /c\nCOPY *.log x /d/\nCOPY . /e/\n";
+        let ran = check(&language, text, &["--json"]).ok();
+        assert_eq!(findings(&ran), expected, "{rules}");
+    }
+}
+
+#[test]
+fn what_only_a_plan_or_values_show_is_a_mistake_too() {
+    let language = Language::new();
+    for (text, flags, expected) in [
+        ("FROM scratch as a\nEXPOSE localhost:80:80\n", &[][..], &["FromAsCasing 1", "- 2"][..]),
+        (
+            "FROM scratch as a\nCOPY --from=b f /\nFROM scratch AS b\n",
+            &[],
+            &["FromAsCasing 1", "- 2"],
+        ),
+        ("FROM scratch as a\n", &["--target=b"], &["- 1"]),
+    ] {
+        let ran = check(&language, text, &[&["--json"], flags].concat()).fails(2);
+        assert_eq!(findings(&ran), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_target_limits_the_findings_of_a_check_and_a_build_always_does() {
+    let language = Language::new();
+    let text = "# check=error=true\nFROM scratch AS a\nENV a b\nFROM scratch AS c\nLABEL d=e\n";
+    let ran = check(&language, text, &["--json"]).fails(CHECK_FAILED);
+    assert_eq!(findings(&ran), ["LegacyKeyValueFormat 3"]);
+    assert_eq!(findings(&check(&language, text, &["--json", "--target=c"]).ok()), [""; 0]);
+    language.build(text, &[]).ok();
+    language.build(text, &["--target=a"]).fails(CHECK_FAILED);
+}
+
+#[test]
+fn a_build_tells_the_number_of_findings() {
+    let language = Language::new();
+    let text = "FROM scratch as a\nENV a b\n";
+    let said = language.build(text, &[]).ok().stderr();
+    assert!(said.contains("the checks have 2 findings"), "{said}");
+    let said = language.build("FROM scratch as a\nLABEL a=b\n", &[]).ok().stderr();
+    assert!(said.contains("the checks have a finding"), "{said}");
+    let said = language.build(text, &["--quiet"]).ok().stderr();
+    assert!(!said.contains("finding"), "{said}");
+    let said = language.build("FROM scratch\nLABEL a=b\n", &[]).ok().stderr();
+    assert!(!said.contains("finding"), "{said}");
+}
+
+#[test]
+fn a_base_image_for_another_platform_is_reported() {
+    let language = Language::new();
+    let base = ["--platform=linux/s390x", "-t", "localhost/other"];
+    language.build("FROM scratch\nSHELL [\"/sh\"]\n", &base).ok();
+    let text = "FROM localhost/other\nCMD a\n";
+    let found = |platform: &str| findings(&check(&language, text, &["--json", platform]).ok());
+    assert_eq!(found("--platform=linux/amd64"), ["InvalidBaseImagePlatform 1"]);
+    assert_eq!(found("--platform=linux/s390x"), [""; 0]);
 }

@@ -102,9 +102,9 @@ impl ContextTree {
         self.has_embedded_registry = self.root.symlink_metadata(DIRECTORY.as_ref()).is_err();
     }
 
-    /// Whether the ignore rules hide a path, whether or not it exists.
-    pub(crate) fn hides(&self, path: &str) -> bool {
-        self.rules.matches(path.as_bytes())
+    /// Whether the ignore rules hide a source of `COPY` or `ADD`, whether or not it exists.
+    pub(crate) fn hides(&self, source: &str) -> bool {
+        self.rules.hides_source(source)
     }
 
     /// Whether there are any ignore rules.

@@ -46,9 +46,10 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     reporter.note(&format!("building from {}", source.name));
     let mut context = file::context_tree(options, directory.as_ref(), &source)?;
-    let check = || lint::checked(store, options, context.as_ref(), &source, &kubefile);
-    let checked = (options.lint || kubefile.directives.check.error).then(check).transpose()?;
-    if let Some(checked) = checked.as_ref().filter(|checked| checked.fails) {
+    // A mistake in the plan is told below, with what the build knows.
+    let stages = lint::needed(options, &source, &kubefile).ok();
+    let checked = lint::checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
+    if checked.fails {
         let found = format!("the checks of {} have findings, which it calls errors", source.name);
         return Err(Error::new(Kind::CheckFailed, found)
             .lines(checked.render(false).lines())
@@ -119,6 +120,12 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     }
     let origins = cache.remotes().origins(&layers);
     let named = name_images(store, options, &source, &written, origins.is_empty(), reporter)?;
+    let findings = match checked.findings.len() {
+        0 => None,
+        1 => Some("a finding; `imgctl build --check` shows it".to_owned()),
+        more => Some(format!("{more} findings; `imgctl build --check` shows them")),
+    };
+    findings.into_iter().for_each(|what| reporter.note(&format!("the checks have {what}")));
     Ok(Built {
         descriptor: named.descriptor,
         image_id: named.image_id,
@@ -131,7 +138,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         steps: counts,
         cache: Collected { used, result: layers },
         imported: Arc::clone(cache.imported()),
-        checked,
+        checked: options.lint.then_some(checked),
     })
 }
 
@@ -409,8 +416,7 @@ pub(super) fn global_scope(
     options: &Options,
     platform: &Platform,
 ) -> Result<Scope> {
-    let last = || kubefile.stages.last().and_then(|stage| stage.from.name.as_deref());
-    let built = options.target.as_deref().or_else(last).unwrap_or("default");
+    let built = stage_name(options, kubefile);
     let args = scope::platform_args(&Platform::host(), platform, built);
     let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
     for instruction in &kubefile.global_args {
@@ -423,6 +429,12 @@ pub(super) fn global_scope(
         }
     }
     Ok(globals)
+}
+
+/// Returns the value of `TARGETSTAGE`.
+pub(super) fn stage_name<'a>(options: &'a Options, kubefile: &'a Kubefile) -> &'a str {
+    let last = || kubefile.stages.last().and_then(|stage| stage.from.name.as_deref());
+    options.target.as_deref().or_else(last).unwrap_or("default")
 }
 
 /// Warns about build arguments that no ARG declares, which are probably misspelled.

@@ -1,55 +1,91 @@
 //! Checks a Kubefile against the files of its context and base images in the store. Must not show
 //! the findings.
 
+use std::collections::BTreeSet;
+
 use crate::build::checked::Checked;
 use crate::build::context::ContextTree;
 use crate::build::embedding;
+use crate::build::engine::{global_scope, stage_name};
 use crate::build::file::{self, Source};
 use crate::build::options::Options;
+use crate::build::{plan, scope};
 use imgctl_base::error::Result;
+use imgctl_base::image::{Platform, media_type};
 use imgctl_kubefile::ast::Kubefile;
-use imgctl_kubefile::check::{self as lint, CheckOptions};
+use imgctl_kubefile::check::{self as lint, BaseImage, CheckOptions};
+use imgctl_kubefile::diagnostic::Diagnostic;
 use imgctl_store::store::Store;
 
-/// Checks the Kubefile of a build without building.
+/// Checks the Kubefile of a build without building: the stages that a target needs, or all of them.
 pub fn check(store: &Store, options: &Options) -> Result<Checked> {
     let (directory, source) = file::load(store, options)?;
-    let (kubefile, mistakes) = source.parse_leniently(options)?;
+    let (kubefile, mut mistakes) = source.parse_leniently(options)?;
     let context = file::context_tree(options, directory.as_ref(), &source)?;
-    let mut checked = checked(store, options, context.as_ref(), &source, &kubefile)?;
+    let mut stages = None;
+    if mistakes.is_empty() {
+        match needed(options, &source, &kubefile) {
+            Ok(needed) => stages = options.target.is_some().then_some(needed),
+            Err(error) => mistakes.push(Diagnostic::of_error(&error)),
+        }
+    }
+    let mut checked = checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
     if let Some(first) = mistakes.first() {
         // Behind a mistake, findings would be guesses.
         let line = first.span.line;
         checked.findings.retain(|finding| finding.span.line < line);
         checked.findings.extend(mistakes);
-        checked.fails = true;
     }
+    checked.fails |= checked.has_mistakes();
     Ok(checked)
 }
 
-/// Checks a Kubefile that has been read.
+/// Returns the indices of the stages that the build needs.
+pub(super) fn needed(
+    options: &Options,
+    source: &Source,
+    kubefile: &Kubefile,
+) -> Result<BTreeSet<usize>> {
+    let platform = target_platform(options);
+    let globals = global_scope(source, kubefile, options, &platform)?;
+    let (target, contexts) = (options.target.as_deref(), &options.build_contexts);
+    let plan = plan::plan(source, kubefile, target, contexts, &globals, &platform)?;
+    Ok(plan.stages.iter().map(|stage| stage.index).collect())
+}
+
+fn target_platform(options: &Options) -> Platform {
+    options.platforms_or_own().first().cloned().unwrap_or_else(Platform::host)
+}
+
+/// Checks a Kubefile that has been read, with all stages or those that are given.
 pub(super) fn checked(
     store: &Store,
     options: &Options,
     context: Option<&ContextTree>,
     source: &Source,
     kubefile: &Kubefile,
+    stages: Option<BTreeSet<usize>>,
 ) -> Result<Checked> {
     let archives = match context.filter(|_| options.embed.save) {
         Some(context) => embedding::archives(context)?,
         None => Vec::new(),
     };
-    let base_environment = |name: &str| {
-        let image = store.image(name, None).ok()?;
-        let names = image.config.config.env.iter();
-        Some(names.filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect())
+    let base_image = |name: &str, platform: &Platform| {
+        let is_replaced = options.build_contexts.get(name).is_some();
+        (!is_replaced).then(|| base_image(store, name, platform)).flatten()
     };
-    let is_ignored = |path: &str| context.is_some_and(|context| context.hides(path));
+    let hides = |source: &str| context.is_some_and(|context| context.hides(source));
+    let platform = target_platform(options);
+    let name = stage_name(options, kubefile);
     let check_options = CheckOptions {
         labels: options.labels.keys().cloned().collect(),
-        base_environment: Some(&base_environment),
+        build_args: options.build_args.clone(),
+        platform_args: scope::platform_args(&Platform::host(), &platform, name),
+        platform: Some(platform),
+        stages,
+        base_image: Some(&base_image),
         archives,
-        is_ignored: Some(&is_ignored),
+        hides: Some(&hides),
     };
     let findings = lint::check(kubefile, &check_options);
     let fails = lint::fails(&kubefile.directives.check, &findings);
@@ -59,5 +95,25 @@ pub(super) fn checked(
         text: source.bytes.clone(),
         findings,
         fails,
+    })
+}
+
+/// Returns what is known of an image of the store. An image for one other platform stands for the one
+/// that is wanted, as in a build.
+fn base_image(store: &Store, name: &str, platform: &Platform) -> Option<BaseImage> {
+    let is_image = || {
+        let named = store.resolve(name);
+        named.is_ok_and(|named| media_type::is_manifest(&named.descriptor.media_type))
+    };
+    let image = match store.image(name, Some(platform)) {
+        Ok(image) => image,
+        Err(_) if is_image() => store.image(name, None).ok()?,
+        Err(_) => return None,
+    };
+    let config = &image.config.config;
+    Some(BaseImage {
+        env: scope::split_env(&config.env),
+        has_shell: config.shell.as_ref().is_some_and(|shell| !shell.is_empty()),
+        platform: Some(image.config.platform()),
     })
 }

@@ -149,7 +149,7 @@ pub struct Options {
     /// Statements to make about the result.
     pub attest: Attestations,
     pub overrides: Overrides,
-    /// Also check the Kubefile, for [`Built::checked`].
+    /// Return what the check of the Kubefile found, in [`Built::checked`].
     pub lint: bool,
 }
 

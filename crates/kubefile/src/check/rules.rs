@@ -26,8 +26,20 @@ pub(super) const OWN: [&str; 5] = [
     "RootfsVersionLabel",
 ];
 
+/// The rules that a `# check=` comment above an instruction does not suppress, since they concern the
+/// whole file (BuildKit). `MultipleInstructionsDisallowed` looks at the comment itself.
+pub(super) const OF_FILE: [&str; 7] = [
+    "ConsistentInstructionCasing",
+    "DuplicateStageName",
+    "InvalidBaseImagePlatform",
+    "InvalidDefaultArgInFrom",
+    "MultipleInstructionsDisallowed",
+    "NoEmptyContinuation",
+    "ReservedStageName",
+];
+
 /// Every rule, in alphabetical order.
-pub const RULES: [Rule; 26] = [
+pub const RULES: [Rule; 27] = [
     rule(
         "ClusterImageType",
         "A type label has a value that is not a type",
@@ -73,6 +85,11 @@ pub const RULES: [Rule; 26] = [
         "FromPlatformFlagConstDisallowed",
         "`FROM --platform=` has a constant",
         "A constant platform breaks builds for other platforms. Use a variable such as `$BUILDPLATFORM`, or leave the flag out.",
+    ),
+    rule(
+        "InvalidBaseImagePlatform",
+        "A base image is for another platform than the build",
+        "Its programs do not run on the target. Use an image that exists for the platform, or name the platform with `FROM --platform=`.",
     ),
     rule(
         "InvalidDefaultArgInFrom",

@@ -1,50 +1,80 @@
 //! Rules for `FROM`, stages and their working directories.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, is_scratch};
+use super::scope::Globals;
+use super::steps::Known;
+use super::{BaseImage, CheckOptions, Diagnostic, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::ast::From;
 use crate::expand;
-use crate::words;
+use imgctl_base::image::{Platform, Reference};
 use imgctl_base::suggest::closest;
-
-/// Arguments visible in every `FROM` line; a stage imports one with `ARG NAME` (Dockerfile
-/// reference, "Automatic platform ARGs in the global scope").
-const PLATFORM_ARGS: [&str; 10] = [
-    "BUILDPLATFORM",
-    "BUILDOS",
-    "BUILDOSVERSION",
-    "BUILDARCH",
-    "BUILDVARIANT",
-    "TARGETPLATFORM",
-    "TARGETOS",
-    "TARGETOSVERSION",
-    "TARGETARCH",
-    "TARGETVARIANT",
-];
 
 /// Names that have another meaning for builders.
 const RESERVED: [&str; 2] = ["scratch", "context"];
 
-pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
+/// Returns the image that each stage builds on, as far as it is known, and reports images for other
+/// platforms.
+pub(super) fn bases(
+    kubefile: &Kubefile,
+    parents: &[Option<usize>],
+    globals: &Globals,
+    options: &CheckOptions<'_>,
+    found: &mut Vec<Diagnostic>,
+) -> Vec<Option<BaseImage>> {
+    let target = options.platform.clone().unwrap_or_else(Platform::host);
+    let mut base = |stage: &Stage| {
+        let from = &stage.from;
+        let name = globals.word(&from.image);
+        let has_parent = parents.get(stage.index).copied().flatten().is_some();
+        if has_parent || name.as_deref() == Some("scratch") {
+            return Some(BaseImage::default());
+        }
+        let written = from.platform.as_ref().and_then(|raw| globals.word(raw));
+        let wanted =
+            written.and_then(|text| Platform::parse(&text).ok()).unwrap_or_else(|| target.clone());
+        let base = options.base_image?(&name?, &wanted)?;
+        let is_other = |actual: &&Platform| {
+            (&actual.os, &actual.architecture) != (&wanted.os, &wanted.architecture)
+        };
+        if let Some(actual) = base.platform.as_ref().filter(is_other)
+            && options.builds(stage.index)
+        {
+            let message = format!("{} is for {actual}, not for {wanted}", from.image);
+            let span = from.span_of(&from.image);
+            let warning = Diagnostic::warning("InvalidBaseImagePlatform", message, span);
+            found.push(warning.hint("use an image that exists for the platform"));
+        }
+        Some(base)
+    };
+    kubefile.stages.iter().map(&mut base).collect()
+}
+
+pub(super) fn check(
+    kubefile: &Kubefile,
+    known: &Known<'_>,
+    options: &CheckOptions<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
     let mut names: HashSet<&str> = HashSet::new();
-    let defaults = defaults(kubefile);
-    // Whether the working directory at the end of each stage is known, and whether a WORKDIR set it.
-    let mut directories_at_end: Vec<(bool, bool)> = Vec::new();
+    let escape = kubefile.directives.escape;
+    // Whether the working directory at the end of each stage is known.
+    let mut directories_at_end: Vec<bool> = Vec::new();
     for stage in &kubefile.stages {
         if let Some(name) = &stage.from.name {
             let duplicate = !names.insert(name);
             stage_name(&stage.from, name, duplicate, found);
         }
         as_casing(&stage.from, found);
-        platform(kubefile.directives.escape, &stage.from, found);
-        arguments(kubefile.directives.escape, &defaults, &stage.from, found);
-        let at_start = match parents.get(stage.index).copied().flatten() {
+        platform(escape, &stage.from, found);
+        arguments(escape, known.globals, &stage.from, found);
+        let at_start = match known.parents.get(stage.index).copied().flatten() {
             Some(parent) => directories_at_end.get(parent).copied().unwrap_or_default(),
-            None => (is_scratch(&stage.from), false),
+            None => is_scratch(&stage.from),
         };
         directories_at_end.push(directories(stage, at_start, found));
     }
+    images(kubefile, options, found);
 }
 
 fn stage_name(from: &From, name: &str, duplicate: bool, found: &mut Vec<Diagnostic>) {
@@ -99,7 +129,12 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
     let Some(platform) = &from.platform else {
         return;
     };
-    if platform == "$TARGETPLATFORM" || platform == "${TARGETPLATFORM}" {
+    let used = expand::variables(platform, escape).unwrap_or_default();
+    let target = |name: &str| (name == "TARGETPLATFORM").then(|| "target".to_owned());
+    let is_target = !used.is_empty()
+        && used.iter().all(|used| used.name == "TARGETPLATFORM")
+        && expand::expand(platform, escape, &target).is_ok_and(|value| value == "target");
+    if is_target {
         found.push(
             Diagnostic::warning(
                 "RedundantTargetPlatform",
@@ -108,9 +143,7 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
             )
             .hint("remove --platform"),
         );
-    } else if expand::variables(platform, escape).is_ok_and(|used| used.is_empty())
-        && !is_named_after(from, platform)
-    {
+    } else if used.is_empty() && !is_named_after(from, platform) {
         found.push(
             Diagnostic::warning(
                 "FromPlatformFlagConstDisallowed",
@@ -125,128 +158,81 @@ fn platform(escape: char, from: &From, found: &mut Vec<Diagnostic>) {
 /// Whether the name of a stage contains the system or the architecture that its platform fixes.
 fn is_named_after(from: &From, platform: &str) -> bool {
     let name = from.name.as_deref().unwrap_or_default();
-    platform.to_lowercase().split('/').take(2).any(|part| !part.is_empty() && name.contains(part))
-}
-
-/// The global arguments with their defaults, if any.
-type Defaults = HashMap<String, Option<String>>;
-
-fn defaults(kubefile: &Kubefile) -> Defaults {
-    let mut defaults = Defaults::new();
-    for (key, value) in kubefile.global_args.iter().flat_map(pairs) {
-        let value = value.as_ref().and_then(|raw| {
-            let lookup = |name: &str| defaults.get(name).cloned().flatten();
-            expand::expand(raw, kubefile.directives.escape, &lookup).ok()
-        });
-        defaults.insert(key.clone(), value);
-    }
-    defaults
+    let platform = platform.trim_matches(['"', '\'']);
+    let parts = match Platform::parse(platform) {
+        Ok(platform) => [platform.os, platform.architecture],
+        // A system alone means the host's architecture (containerd).
+        Err(_) => [platform.to_lowercase(), Platform::host().architecture],
+    };
+    parts.iter().any(|part| !part.is_empty() && name.contains(part))
 }
 
 /// Checks the variables of the `FROM` line, where only global arguments are available.
-fn arguments(escape: char, defaults: &Defaults, from: &From, found: &mut Vec<Diagnostic>) {
+fn arguments(escape: char, globals: &Globals, from: &From, found: &mut Vec<Diagnostic>) {
     for raw in [Some(&from.image), from.platform.as_ref()].into_iter().flatten() {
-        for used in expand::variables(raw, escape).unwrap_or_default() {
-            let known =
-                defaults.contains_key(&used.name) || PLATFORM_ARGS.contains(&used.name.as_str());
-            if known || used.optional {
-                continue;
-            }
+        let mut all = expand::variables(raw, escape).unwrap_or_default();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.dedup_by(|a, b| a.name == b.name);
+        // A default such as in `${a:-b}` excuses nothing (BuildKit).
+        for used in all.into_iter().filter(|used| !globals.declares(&used.name)) {
             let diagnostic = Diagnostic::warning(
                 "UndefinedArgInFrom",
                 format!("{} is not declared before the first FROM", used.name),
                 from.span_of(&used.name),
             );
-            let names = defaults.keys().map(String::as_str).chain(PLATFORM_ARGS);
-            found.push(match closest(&used.name, names) {
+            found.push(match closest(&used.name, globals.names()) {
                 Some(name) => diagnostic.hint(format!("did you mean {name}?")),
                 None => diagnostic.hint(format!("add ARG {} at the top of the file", used.name)),
             });
         }
     }
-    let lookup = |name: &str| {
-        let platform = PLATFORM_ARGS.contains(&name).then(|| "x".to_owned());
-        defaults.get(name).cloned().flatten().or(platform)
-    };
-    let is_variable = from.image.contains('$');
-    if is_variable
-        && expand::expand(&from.image, escape, &lookup).is_ok_and(|image| !is_image(&image))
-    {
-        found.push(
-            Diagnostic::warning(
-                "InvalidDefaultArgInFrom",
-                format!("without --build-arg, {} is not the name of an image", from.image),
-                from.span_of(&from.image),
-            )
-            .hint("give the ARG a valid default"),
-        );
+}
+
+/// `InvalidDefaultArgInFrom`: names of base images that are no names without `--build-arg`.
+fn images(kubefile: &Kubefile, options: &CheckOptions<'_>, found: &mut Vec<Diagnostic>) {
+    let defaults = Globals::new(kubefile, options, &BTreeMap::new());
+    for stage in &kubefile.stages {
+        let from = &stage.from;
+        if defaults.word(&from.image).is_some_and(|image| !is_image(&image)) {
+            let message =
+                format!("without --build-arg, {} is not the name of an image", from.image);
+            let span = from.span_of(&from.image);
+            let warning = Diagnostic::warning("InvalidDefaultArgInFrom", message, span);
+            let hint = if from.image.contains('$') {
+                "give the ARG a valid default"
+            } else {
+                "write names of images and stages in lower case"
+            };
+            found.push(warning.hint(hint));
+        }
     }
 }
 
-fn pairs(instruction: &Instruction) -> &[(String, Option<String>)] {
-    match &instruction.kind {
-        InstructionKind::Arg(args) => args,
-        _ => &[],
-    }
-}
-
-/// Returns whether `name` looks like an image name; detects the gaps left by empty variables.
+/// Whether `name` is the name of an image, of a stage, or a place such as `oci-layout://DIR`.
 fn is_image(name: &str) -> bool {
-    let edge = |c: char| matches!(c, ':' | '@' | '/');
-    !name.is_empty()
-        && !name.starts_with(edge)
-        && !name.ends_with(edge)
-        && !["//", "/:", ":/", ":@", "/@", "::"].iter().any(|bad| name.contains(bad))
-        && !name.contains(words::is_blank)
+    name.contains("://") || Reference::parse(name).is_ok()
 }
 
-/// Reports relative paths whose meaning depends on the base image; returns whether the working
-/// directory is known at the end of the stage, and whether a WORKDIR has set it.
-fn directories(
-    stage: &Stage,
-    (mut known, mut is_set): (bool, bool),
-    found: &mut Vec<Diagnostic>,
-) -> (bool, bool) {
+/// `RelativeCopyPath`: relative destinations whose meaning depends on the base image. Returns whether the
+/// working directory is known at the end of the stage.
+fn directories(stage: &Stage, mut known: bool, found: &mut Vec<Diagnostic>) -> bool {
     for instruction in &stage.instructions {
         match &instruction.kind {
-            InstructionKind::Workdir(path) => {
-                let absolute = path.trim_start_matches(['"', '\'']).starts_with(['/', '$']);
-                // Of an empty image, too (BuildKit).
-                if !absolute && !is_set {
-                    found.push(
-                        Diagnostic::warning(
-                            "WorkdirRelativePath",
-                            format!("the location of {path} depends on the base image"),
-                            instruction.span_of(path),
-                        )
-                        .hint("start with an absolute WORKDIR"),
-                    );
-                }
-                // One warning per stage is enough.
-                (known, is_set) = (true, true);
-            }
+            InstructionKind::Workdir(_) => known = true,
             InstructionKind::Copy(transfer) | InstructionKind::Add(transfer) if !known => {
                 let dest = &transfer.dest;
                 if !dest.trim_start_matches(['"', '\'']).starts_with(['/', '$']) {
-                    found.push(
-                        Diagnostic::warning(
-                            "RelativeCopyPath",
-                            format!("the location of {dest} depends on the base image"),
-                            instruction.map.locate(
-                                &instruction.text,
-                                instruction.text.rfind(dest.as_str()).unwrap_or(0),
-                                instruction
-                                    .text
-                                    .rfind(dest.as_str())
-                                    .map_or(0, |at| at + dest.len()),
-                            ),
-                        )
-                        .hint("set WORKDIR first, or write an absolute path"),
-                    );
+                    let text = &instruction.text;
+                    let at = text.rfind(dest.as_str());
+                    let (start, end) = at.map_or((0, 0), |at| (at, at + dest.len()));
+                    let span = instruction.map.locate(text, start, end);
+                    let message = format!("the location of {dest} depends on the base image");
+                    let warning = Diagnostic::warning("RelativeCopyPath", message, span);
+                    found.push(warning.hint("set WORKDIR first, or write an absolute path"));
                 }
             }
             _ => {}
         }
     }
-    (known, is_set)
+    known
 }

@@ -1,6 +1,9 @@
 //! Rules for the style of single instructions.
 
-use super::{Diagnostic, Instruction, InstructionKind, Kubefile, Stage, cluster, name_span};
+use super::steps::Known;
+use super::{
+    CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, Stage, cluster, name_span,
+};
 use crate::ast::CommandForm;
 use crate::instruction::legacy_pair;
 use crate::words;
@@ -22,7 +25,12 @@ const SECRET_WORDS: [&str; 10] = [
 /// Segments that say that such a name is none.
 const HARMLESS_WORDS: [&str; 3] = ["file", "public", "version"];
 
-pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut Vec<Diagnostic>) {
+pub(super) fn check(
+    kubefile: &Kubefile,
+    known: &Known<'_>,
+    options: &CheckOptions<'_>,
+    found: &mut Vec<Diagnostic>,
+) {
     casing(kubefile, found);
     for span in &kubefile.empty_continuations {
         let message = "an instruction continues over a blank line";
@@ -33,21 +41,23 @@ pub(super) fn check(kubefile: &Kubefile, parents: &[Option<usize>], found: &mut 
     // Whether a SHELL is in effect at the end of each stage.
     let mut shells: Vec<bool> = Vec::new();
     for stage in &kubefile.stages {
-        repeated(stage, found);
+        let is_built = options.builds(stage.index);
         for instruction in &stage.instructions {
-            one(kubefile.directives.escape, instruction, found);
+            one(kubefile.directives.escape, instruction, is_built, found);
         }
-        let parent = parents.get(stage.index).copied().flatten();
-        let has_shell = parent.and_then(|parent| shells.get(parent).copied()).unwrap_or(false);
+        let parent = known.parents.get(stage.index).copied().flatten();
+        let base = known.bases.get(stage.index).and_then(Option::as_ref);
+        let has_shell = parent.and_then(|parent| shells.get(parent).copied());
+        let has_shell = has_shell.unwrap_or_else(|| base.is_some_and(|base| base.has_shell));
         let mut warnings = Vec::new();
         shells.push(json_arguments(stage, has_shell, &mut warnings));
-        if !in_cluster {
+        if is_built && !in_cluster {
             found.append(&mut warnings);
         }
     }
 }
 
-fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
+fn one(escape: char, instruction: &Instruction, is_built: bool, found: &mut Vec<Diagnostic>) {
     match &instruction.kind {
         InstructionKind::Maintainer(name) => found.push(
             Diagnostic::warning(
@@ -57,7 +67,7 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
             )
             .hint(format!("write LABEL org.opencontainers.image.authors=\"{name}\"")),
         ),
-        InstructionKind::Env(_) | InstructionKind::Label(_) => {
+        InstructionKind::Env(_) | InstructionKind::Label(_) if is_built => {
             let (_, rest) = words::split_first(&instruction.text);
             if let Some((key, _)) = legacy_pair(rest, escape) {
                 let name = instruction.name();
@@ -71,74 +81,27 @@ fn one(escape: char, instruction: &Instruction, found: &mut Vec<Diagnostic>) {
                 );
             }
         }
-        InstructionKind::Expose(ports) => {
-            ports.iter().for_each(|port| expose(instruction, port, found));
-        }
         _ => {}
     }
-    secrets(instruction, found);
 }
 
-fn expose(instruction: &Instruction, port: &str, found: &mut Vec<Diagnostic>) {
-    let (address, protocol) = port.split_once('/').unwrap_or((port, ""));
-    if address.contains(':') && !port.contains('$') {
-        let message = format!("{port} has an address or a port of the host");
-        let own = address.rsplit(':').next().unwrap_or_default();
-        let warning =
-            Diagnostic::warning("ExposeInvalidFormat", message, instruction.span_of(port));
-        found.push(warning.hint(format!("write {own}")));
-    }
-    if !protocol.contains('$') && protocol.chars().any(char::is_uppercase) {
-        let message = format!("the protocol of {port} is not in lower case");
-        let warning = Diagnostic::warning("ExposeProtoCasing", message, instruction.span_of(port));
-        found.push(warning.hint(format!("write {}", port.to_lowercase())));
-    }
-}
-
-fn secrets(instruction: &Instruction, found: &mut Vec<Diagnostic>) {
-    let keys: Vec<&String> = match &instruction.kind {
-        InstructionKind::Arg(args) => args.iter().map(|(key, _)| key).collect(),
-        InstructionKind::Env(pairs) => pairs.iter().map(|(key, _)| key).collect(),
-        _ => return,
-    };
-    for key in keys {
-        let lower = key.to_lowercase();
-        let mut segments = lower.split('_');
-        let secret = segments.clone().any(|segment| SECRET_WORDS.contains(&segment));
-        if secret && !segments.any(|segment| HARMLESS_WORDS.contains(&segment)) {
-            found.push(
-                Diagnostic::warning(
-                    "SecretsUsedInArgOrEnv",
-                    format!(
-                        "{} {key} looks like a secret, and would be readable in the image",
-                        instruction.name()
-                    ),
-                    instruction.span_of(key),
-                )
-                .hint("use RUN --mount=type=secret for what the build needs"),
-            );
-        }
-    }
-}
-
-/// Reports instructions that have no effect because a later one replaces them.
-fn repeated(stage: &Stage, found: &mut Vec<Diagnostic>) {
-    for name in ["CMD", "ENTRYPOINT", "HEALTHCHECK"] {
-        let all: Vec<&Instruction> =
-            stage.instructions.iter().filter(|i| i.name() == name).collect();
-        let Some((_, unused)) = all.split_last() else {
-            continue;
-        };
-        for instruction in unused {
-            found.push(
-                Diagnostic::warning(
-                    "MultipleInstructionsDisallowed",
-                    format!("only the last {name} of a stage takes effect"),
-                    name_span(instruction),
-                )
-                .hint("remove this one"),
-            );
-        }
+/// `SecretsUsedInArgOrEnv` for one name, which is written as `raw`.
+pub(super) fn secret(
+    instruction: &Instruction,
+    raw: &str,
+    name: &str,
+    found: &mut Vec<Diagnostic>,
+) {
+    let lower = name.to_lowercase();
+    let mut segments = lower.split('_');
+    let is_secret = segments.clone().any(|segment| SECRET_WORDS.contains(&segment));
+    if is_secret && !segments.any(|segment| HARMLESS_WORDS.contains(&segment)) {
+        let what = instruction.name();
+        let message =
+            format!("{what} {name} looks like a secret, and would be readable in the image");
+        let span = instruction.span_of(raw);
+        let warning = Diagnostic::warning("SecretsUsedInArgOrEnv", message, span);
+        found.push(warning.hint("use RUN --mount=type=secret for what the build needs"));
     }
 }
 
