@@ -450,6 +450,7 @@ mod tests {
             destroys: false,
             aside: false,
             controller: "me".into(),
+            machines: BTreeMap::new(),
         }
     }
 
