@@ -1,6 +1,7 @@
 //! The grammar of the command line: all verbs and the global flags.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{
@@ -15,7 +16,7 @@ use crate::cli::commands::{
     login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign,
     state, status, store, support_bundle, testbed, ui, upgrade, working,
 };
-use crate::cli::{accepted, context::Context, overview, settings::Globals};
+use crate::cli::{accepted, context::Context, home_paths, overview, settings::Globals};
 use imgctl_base::error::Result;
 
 /// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
@@ -168,13 +169,15 @@ pub(crate) fn command() -> Command {
 pub(crate) fn parse(
     arguments: &[OsString],
     colour: ColorChoice,
+    home: Option<&Path>,
 ) -> Result<(Globals, Verb, ArgMatches), clap::Error> {
     let mut words = arguments.iter().skip(1).filter_map(|word| word.to_str());
     let verb = words.find_map(Verb::grammar);
-    let command = accepted::extend(Arguments::command().subcommands(verb)).color(colour);
+    let grammar = |command: Command| home_paths::expanding(command, home).color(colour);
+    let command = grammar(accepted::extend(Arguments::command().subcommands(verb)));
     let matches = match command.try_get_matches_from(arguments) {
         Err(error) if error.kind() != ErrorKind::DisplayVersion => {
-            self::command().color(colour).try_get_matches_from(arguments)
+            grammar(self::command()).try_get_matches_from(arguments)
         }
         parsed => parsed,
     }?;
@@ -189,7 +192,7 @@ mod tests {
     fn parse(words: &[&str]) -> Result<String, String> {
         let words: Vec<OsString> =
             std::iter::once(&"imgctl").chain(words).map(Into::into).collect();
-        let parsed = super::parse(&words, ColorChoice::Never);
+        let parsed = super::parse(&words, ColorChoice::Never, None);
         let whole = command().color(ColorChoice::Never).try_get_matches_from(&words);
         let whole = whole.and_then(|matches| Verb::from_arg_matches(&matches));
         let parsed = parsed.map(|(_, verb, _)| format!("{verb:?}")).map_err(|e| e.to_string());

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{
     context::Context, duration, environment::Environment, registry_options::Concealed,
-    report_output::RunReportArg,
+    report_output::RunReportArg, ssh_options,
 };
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::quote::quote;
@@ -126,18 +126,19 @@ pub(crate) struct ClusterSshArgs {
 }
 
 impl ClusterSshArgs {
-    pub(crate) fn ssh(&self) -> Ssh {
+    pub(crate) fn ssh(&self) -> Result<Ssh> {
         let inline = |text: &Option<Concealed>| {
             text.as_ref().map(|text| SecretSource::Inline(Secret::new(text.expose())))
         };
-        Ssh {
+        let keys = ssh_options::absolute(&self.pk)?;
+        Ok(Ssh {
             user: self.user.clone(),
             password: inline(&self.passwd),
-            keys: self.pk.iter().map(|key| key.to_string_lossy().into_owned()).collect(),
+            keys: keys.iter().map(|key| key.to_string_lossy().into_owned()).collect(),
             key_passphrase: inline(&self.pk_passwd),
             port: self.port,
             ..Ssh::default()
-        }
+        })
     }
 }
 
@@ -236,8 +237,12 @@ impl ValuesArgs {
         }
         let shown = file.display().to_string();
         let rendered = clusterfile::render(&read_file(file)?, &shown, &values)?;
-        let (read, notes) = clusterfile::read(&rendered, &shown)?;
+        let (mut read, notes) = clusterfile::read(&rendered, &shown)?;
         context.ui.notes(&notes);
+        // What is recorded counts from anywhere.
+        let here =
+            std::env::current_dir().doing(|| "cannot determine the current directory".into())?;
+        read.cluster.root_paths(&here);
         Ok(read)
     }
 }

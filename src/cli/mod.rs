@@ -18,6 +18,7 @@ mod environment;
 mod failure;
 mod format;
 mod front_end;
+mod home_paths;
 mod image_options;
 mod kubeconfig_options;
 mod names;
@@ -48,7 +49,9 @@ pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>
     let mut environment = Environment::new(environment);
     // Needed before parsing: errors of the command line itself are already shown this way.
     let early = settings::Early::scan(arguments, &environment);
-    let (globals, verb, matches) = match arguments::parse(arguments, early.clap_colour()) {
+    let home = environment.path("HOME");
+    let parsed = arguments::parse(arguments, early.clap_colour(), home.as_deref());
+    let (globals, verb, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return failure::of_parser(&error, early),
     };

@@ -104,7 +104,7 @@ impl SshArgs {
         Ok(Login {
             user: self.user.clone(),
             password,
-            keys: self.pk.clone(),
+            keys: absolute(&self.pk)?,
             key_data: Vec::new(),
             key_passphrase: from_file(&self.pk_passwd_file)?.or(shown(&self.pk_passwd)),
             sudo_password: from_file(&self.sudo_passwd_file)?,
@@ -150,6 +150,11 @@ impl SshArgs {
             retries: RETRIES,
         })
     }
+}
+
+/// Returns the paths of private keys as they count from anywhere: they are recorded with a cluster.
+pub(crate) fn absolute(keys: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    keys.iter().map(|key| std::path::absolute(key).path("use", key)).collect()
 }
 
 fn ask(context: &Context) -> Result<Secret> {

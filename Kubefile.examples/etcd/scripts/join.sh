@@ -8,10 +8,17 @@ data=${1:?the data directory}
 
 # Writes "NAME=URL,NAME=URL" of all members, this one included, to the file $1.
 announce() {
-  local contact mine found
+  local contact mine found id
   contact=$(another_member) || die "none of $MASTER_IPS answers; the first member must be healthy before others join"
   mine=$(peer_url "$HOST_IP")
   found=$(members "$contact")
+  # A member with a name has run before: the host was installed anew, and its data is gone.
+  id=$(awk -v url="$mine" '$3 == url && $2 != "-" {print $1}' <<<"$found")
+  if [[ -n $id ]]; then
+    patiently ctl --endpoints="$contact" member remove "$id" >/dev/null ||
+      die "the cluster at $contact does not let the former member of this host go"
+    found=$(members "$contact")
+  fi
   if awk -v url="$mine" '$3 == url {found = 1} END {exit !found}' <<<"$found"; then
     # Announced by an earlier run. A member that has never started has no name in the list.
     awk -v url="$mine" -v name="$HOST_NAME" \

@@ -3,13 +3,13 @@
 use crate::adopted;
 use crate::operation::Operation;
 use crate::session::Session;
-use crate::work::{RunOptions, Work};
+use crate::work::{Prepared, RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
 use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
-use imgctl_cluster::cluster::desired::HostFlags;
+use imgctl_cluster::cluster::{desired::HostFlags, diff::other_role};
 use imgctl_cluster::pipeline::{change, nodes::Wait};
-use imgctl_host::host::address::{self, SSH_PORT};
+use imgctl_host::host::address::{self, Address, SSH_PORT};
 
 #[derive(Clone, Debug)]
 pub struct Addition {
@@ -56,7 +56,10 @@ fn image_of(request: &Addition, work: &Work<'_>, session: &Session<'_>) -> Resul
 #[derive(Clone, Debug)]
 pub struct Removal {
     pub cluster: String,
-    pub hosts: Vec<String>,
+    /// Control planes, as listed.
+    pub masters: Option<String>,
+    /// Workers.
+    pub nodes: Option<String>,
     /// Also removes hosts that do not answer, without cleaning them up.
     pub force: bool,
     pub options: RunOptions,
@@ -66,10 +69,10 @@ pub fn remove(request: &Removal, session: &Session<'_>) -> Result<()> {
     let mut work =
         Work::begin_asking_hosts(Operation::Delete, &request.cluster, &request.options, session)?;
     let mut desired = work.existing()?.clone();
-    let mut leaving = Vec::new();
-    for list in &request.hosts {
-        leaving.extend(address::parse_list(list, SSH_PORT)?);
-    }
+    let list =
+        |list: &Option<String>| address::parse_list(list.as_deref().unwrap_or_default(), SSH_PORT);
+    let (masters, nodes) = (list(&request.masters)?, list(&request.nodes)?);
+    let leaving = [masters.as_slice(), &nodes].concat();
     if leaving.is_empty() {
         return Err(Error::usage("no hosts to remove").hint("pass --masters or --nodes"));
     }
@@ -82,8 +85,14 @@ pub fn remove(request: &Removal, session: &Session<'_>) -> Result<()> {
             work.also.push(group);
         }
     }
+    for (hosts, is_master) in [(&masters, true), (&nodes, false)] {
+        for host in hosts {
+            refuse_other_role(&desired.cluster, host, is_master)?;
+        }
+    }
     desired.cluster.remove_hosts(&leaving)?;
-    converge(&work, desired, Wait::Never, request.force)
+    let prepared = work.prepare_removal(desired)?;
+    carry_out(&work, &prepared, Wait::Never, request.force)
 }
 
 /// Changes the cluster to `desired`.
@@ -93,9 +102,25 @@ pub(crate) fn converge(
     wait: Wait,
     force: bool,
 ) -> Result<()> {
-    let prepared = work.prepare(desired)?;
-    let change = work.change(&prepared, wait)?;
-    work.carry_out(&prepared, force, |execution, context| change::plan(execution, context, &change))
+    carry_out(work, &work.prepare(desired)?, wait, force)
+}
+
+fn carry_out(work: &Work<'_>, prepared: &Prepared, wait: Wait, force: bool) -> Result<()> {
+    let change = work.change(prepared, wait)?;
+    work.carry_out(prepared, force, |execution, context| change::plan(execution, context, &change))
+}
+
+/// Fails if a host that leaves has another role than the flag that names it: a control plane must not
+/// go by a slip.
+fn refuse_other_role(cluster: &ClusterDocument, host: &Address, is_master: bool) -> Result<()> {
+    let (is, flag) = match cluster.is_control_plane(host)? {
+        is if is == is_master => return Ok(()),
+        true => ("a control plane, not a worker", "--masters"),
+        false => ("a worker, not a control plane", "--nodes"),
+    };
+    let name = &cluster.name;
+    Err(Error::usage(format!("{host} is {is} of cluster {name}; nothing was removed"))
+        .hint(format!("if it is to leave: `imgctl delete --cluster {name} {flag} {host}`")))
 }
 
 /// Adds the hosts of the flags that the cluster does not have; existing hosts may be named again.
@@ -107,11 +132,14 @@ pub(crate) fn add_new_hosts(
     let present = desired.cluster.addresses()?;
     let default = flags.ssh.port.unwrap_or(SSH_PORT);
     let mut known = Vec::new();
-    let mut unknown = |list: &Option<String>| -> Result<Option<String>> {
+    let mut unknown = |list: &Option<String>, is_master: bool| -> Result<Option<String>> {
         let Some(list) = list else { return Ok(None) };
         let mut new = Vec::new();
         for address in address::parse_list(list, default)? {
             if present.contains(&address) {
+                if desired.cluster.is_control_plane(&address)? != is_master {
+                    return Err(other_role(&address, is_master));
+                }
                 known.push(address.to_string());
             } else {
                 new.push(address::join_port(&address.name, address.port));
@@ -120,8 +148,8 @@ pub(crate) fn add_new_hosts(
         Ok((!new.is_empty()).then(|| new.join(",")))
     };
     let mut new = flags.clone();
-    new.masters = unknown(&flags.masters)?;
-    new.nodes = unknown(&flags.nodes)?;
+    new.masters = unknown(&flags.masters, true)?;
+    new.nodes = unknown(&flags.nodes, false)?;
     if !known.is_empty() && (new.masters.is_some() || new.nodes.is_some()) {
         session.front.note(&format!(
             "{} already belongs to cluster {}",

@@ -9,6 +9,8 @@ use crate::recipients::recipients;
 use crate::session::Session;
 use crate::work::Work;
 use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::fs::directory;
+use imgctl_base::image::Reference;
 use imgctl_cluster::cluster::state::State;
 use imgctl_transfer::age::Recipients;
 
@@ -54,6 +56,27 @@ pub fn summary(cluster: &str, session: &Session<'_>) -> Result<StateSummary> {
         plain: count.plain,
         unfinished: files.is_changing(),
     })
+}
+
+/// Returns the clusters of this machine that have an image of one of these names. A state that cannot be
+/// read is left out.
+pub fn users_of(images: &[String], session: &Session<'_>) -> Result<Vec<(String, String)>> {
+    let mut users = Vec::new();
+    for path in directory::list(session.state_root()?)? {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let read = session.state(name).and_then(|state| state.load());
+        let Ok(Some((clusterfile, _))) = read else { continue };
+        let own =
+            |image: &&String| clusterfile.cluster.images.iter().any(|own| is_same(own, image));
+        users.extend(images.iter().filter(own).map(|image| (image.clone(), name.to_owned())));
+    }
+    Ok(users)
+}
+
+/// Compares names of images: `etcd:v1` is `localhost/etcd:v1` or `docker.io/library/etcd:v1` to the store.
+fn is_same(one: &str, other: &str) -> bool {
+    let parse = |name: &str| Reference::parse(name).ok();
+    one == other || parse(one).is_some_and(|one| parse(other) == Some(one))
 }
 
 /// Encrypts the state to the recipients that `to` names, and to nobody else. Returns the number of

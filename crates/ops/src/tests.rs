@@ -306,7 +306,8 @@ fn where_nobody_can_be_asked_hosts_leave_only_by_force() {
     install::run(&installation(RunOptions::default()), &fixture.session(None)).unwrap();
     let removal = |force: bool| Removal {
         cluster: "default".to_owned(),
-        hosts: vec!["10.9.0.3".to_owned()],
+        masters: None,
+        nodes: Some("10.9.0.3".to_owned()),
         force,
         options: RunOptions::default(),
     };
@@ -322,6 +323,89 @@ fn where_nobody_can_be_asked_hosts_leave_only_by_force() {
     assert!(fixture.clusterfile().exists());
     tear_down(&reset(true), &session).unwrap();
     assert!(!fixture.clusterfile().exists());
+}
+
+#[test]
+fn hosts_keep_the_role_that_they_have() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let session = fixture.session(true);
+    let two = hosts(Some("10.9.0.1,10.9.0.4"), "10.9.0.2,10.9.0.3");
+    let install = |hosts: HostFlags| {
+        install::run(&Installation { hosts, ..installation(RunOptions::default()) }, &session)
+    };
+    install(two.clone()).unwrap();
+    let before = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    let removed = |masters: Option<&str>, nodes: Option<&str>| {
+        let request = Removal {
+            cluster: "default".to_owned(),
+            masters: masters.map(str::to_owned),
+            nodes: nodes.map(str::to_owned),
+            force: true,
+            options: RunOptions::default(),
+        };
+        remove(&request, &session)
+    };
+    let added = |masters: Option<&str>, nodes: Option<&str>| {
+        let hosts = HostFlags {
+            masters: masters.map(str::to_owned),
+            nodes: nodes.map(str::to_owned),
+            ..HostFlags::default()
+        };
+        let (wait, options) = (Wait::Never, RunOptions::default());
+        let cluster = "default".to_owned();
+        add(&Addition { cluster, hosts, image: None, force: true, wait, options }, &session)
+    };
+    for (error, part) in [
+        (removed(None, Some("10.9.0.4")), "10.9.0.4 is a control plane"),
+        (removed(None, Some("10.9.0.2,10.9.0.4")), "--masters 10.9.0.4"),
+        (removed(Some("10.9.0.2"), None), "--nodes 10.9.0.2"),
+        (added(Some("10.9.0.2"), None), "10.9.0.2 is a worker"),
+        (added(Some("10.9.0.9,10.9.0.2"), None), "10.9.0.2 is a worker"),
+        (added(None, Some("10.9.0.1")), "10.9.0.1 is a control plane"),
+        (install(hosts(Some("10.9.0.1,10.9.0.3"), "10.9.0.2")), "10.9.0.3 is a worker"),
+        (install(hosts(Some("10.9.0.1"), "10.9.0.4")), "10.9.0.4 is a control plane"),
+    ] {
+        let error = error.unwrap_err();
+        let told = format!("{error} {:?}", error.hints());
+        assert!(error.kind() == Kind::Usage && told.contains(part), "{part}: {told}");
+    }
+    assert_eq!(std::fs::read_to_string(fixture.clusterfile()).unwrap(), before);
+    install(two).unwrap();
+    removed(Some("10.9.0.4"), Some("10.9.0.2")).unwrap();
+}
+
+#[test]
+fn hosts_leave_a_cluster_whose_image_is_gone_from_the_store() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let session = fixture.session(true);
+    install::run(&installation(RunOptions::default()), &session).unwrap();
+    let users = |name: &str| crate::state::users_of(&[name.to_owned()], &session).unwrap();
+    assert_eq!(
+        users("docker.io/library/app:v1"),
+        [("docker.io/library/app:v1".to_owned(), "default".to_owned())]
+    );
+    assert!(users("app:v2").is_empty());
+    let image = fixture.store.resolve("app:v1").unwrap();
+    fixture.store.untag(&[image]).unwrap();
+    let removal = Removal {
+        cluster: "default".to_owned(),
+        masters: None,
+        nodes: Some("10.9.0.3".to_owned()),
+        force: false,
+        options: RunOptions::default(),
+    };
+    remove(&removal, &session).unwrap();
+    let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    assert!(stored.contains("10.9.0.2") && !stored.contains("10.9.0.3"), "{stored}");
+    assert!(stored.contains("app:v1"), "{stored}");
+    // New hosts need the image.
+    let (wait, options) = (Wait::Never, RunOptions::default());
+    let cluster = "default".to_owned();
+    let hosts = hosts(None, "10.9.0.5");
+    add(&Addition { cluster, hosts, image: None, force: false, wait, options }, &session)
+        .unwrap_err();
 }
 
 /// Two controllers have a cluster of the same name each.
@@ -364,7 +448,8 @@ fn a_host_of_another_cluster_of_the_same_name_is_neither_added_nor_cleaned() {
     assert_eq!(uid("10.9.1.2").as_ref(), Some(&other));
     let removal = |node: &str, force: bool| Removal {
         cluster: "default".to_owned(),
-        hosts: vec![node.to_owned()],
+        masters: None,
+        nodes: Some(node.to_owned()),
         force,
         options: RunOptions::default(),
     };

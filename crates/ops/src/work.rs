@@ -34,7 +34,10 @@ use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
 use imgctl_cluster::pipeline::executor::{self, Options, Summary, Surroundings};
 use imgctl_cluster::pipeline::step::{PlanView, Step};
 use imgctl_cluster::pipeline::{
-    files::SyncedFiles, image_commands::Replacement, interrupt::Interrupt, nodes::Wait,
+    files::{KeptFiles, SyncedFiles},
+    image_commands::Replacement,
+    interrupt::Interrupt,
+    nodes::Wait,
     redact::of_cluster,
 };
 use imgctl_cluster::runtime::certificates::rotation;
@@ -69,6 +72,8 @@ pub(crate) struct Prepared {
     pub(crate) change: diff::Change,
     pub(crate) desired: Clusterfile,
     registry_is_new: bool,
+    /// Hosts keep the files that they have: this machine has not those of the images.
+    pub(crate) keeps_files: bool,
 }
 
 impl Prepared {
@@ -259,7 +264,7 @@ impl<'a> Work<'a> {
         log_in(&mut context, self.operation.login(), &self.session.ssh.login, &is_member);
         context.unfinished = self.state.touched_rootfs()?.map(|mount| mount.image());
         let registry_is_new = self.fill_registry(&mut context)?;
-        Ok(Prepared { context, change, desired, registry_is_new })
+        Ok(Prepared { context, change, desired, registry_is_new, keeps_files: false })
     }
 
     /// Determines the access to the embedded registry, if an image contains one.
@@ -298,6 +303,12 @@ impl<'a> Work<'a> {
             && self.operation != Operation::RegistryPasswd
         {
             registry_password::refuse_other(current, &user, self.state.files())?;
+            let mut former = current.cluster.environment.clone();
+            former.extend(current.cluster.status.environment.clone());
+            if let Ok(former) = decide(&former) {
+                let name = &current.cluster.name;
+                registry_access::refuse_other(&former.access, &decided.access, name)?;
+            }
         }
         // Hosts that run a registry have its password.
         if self.asks_hosts
@@ -416,7 +427,7 @@ impl<'a> Work<'a> {
         let execution = ExecutionContext {
             pool,
             runtime: &*runtime,
-            files: &synced,
+            files: if prepared.keeps_files { &KeptFiles } else { &synced },
             applications: has_api.then_some(&applications),
             registry: &start,
             clean_registry: &clean,

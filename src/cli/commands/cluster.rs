@@ -210,7 +210,8 @@ pub(crate) struct DeleteArgs {
 pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
     let request = Removal {
         cluster: args.cluster.cluster.clone(),
-        hosts: [&args.masters, &args.nodes].into_iter().flatten().cloned().collect(),
+        masters: args.masters.clone(),
+        nodes: args.nodes.clone(),
         force: args.force,
         options: args.drain.with(args.work.options(context)?)?,
     };

@@ -15,7 +15,7 @@ use imgctl_base::progress::Unit;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::transport::{Ended, Privilege, Source, Transport, follow};
-use imgctl_host::host::upload::{Place, SentTree, send_tree, upload_to};
+use imgctl_host::host::upload::{Place, SentTree, at_home, send_tree, upload_to};
 use imgctl_ops::hosts::{for_each, sum_up};
 
 /// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full
@@ -66,7 +66,11 @@ struct Done {
 /// Runs the command on every host and prints the output.
 pub(crate) fn exec(args: &ExecArgs, context: &Context) -> Result<()> {
     let (hosts, connections) = args.hosts.resolve(context)?;
-    let line = args.command.join(" ");
+    let mut line = args.command.join(" ");
+    if line.starts_with(['-', '+']) {
+        // A command, not an option of the shell.
+        line.insert(0, ' ');
+    }
     let privilege = if args.as_user { Privilege::User } else { Privilege::Root };
     let work = Work { connections, line, privilege };
     let done = if context.ui.is_json() {
@@ -231,7 +235,8 @@ fn view((host, done): (&Host, &Done)) -> Value {
 #[command(
     after_help = "A file replaces DST atomically once it has been transferred; if DST is a directory, the file
 goes into it. The contents of a directory go into the directory DST, which is created if
-missing. Modes and modification times are preserved, symlinks stay symlinks. Files are written
+missing. Modes and modification times are preserved, symlinks stay symlinks. ~/ in DST is the home
+directory of the login user. Files are written
 as root (through sudo for other users) unless --as-user is given.
 
 Examples:
@@ -272,14 +277,15 @@ pub(crate) fn scp(args: &ScpArgs, context: &Context) -> Result<()> {
     let reporter = context.ui.reporter();
     let results = for_each(&hosts, args.hosts.parallel(), |_, host| {
         let transport = connections.connect(&host.address, &host.login, host.local)?;
+        let destination = at_home(&*transport, &args.destination)?;
         let title = format!("copying to {}", host.id());
         let total = data.is_file().then_some(data.len());
         let task = reporter.start(&title, Unit::Bytes, total);
         let sent = |bytes| task.advance(bytes);
         let tree = if data.is_dir() {
-            send_tree(&*transport, &args.source, &args.destination, privilege, &sent)?
+            send_tree(&*transport, &args.source, &destination, privilege, &sent)?
         } else {
-            send_file(&*transport, args, privilege, &sent)?
+            send_file(&*transport, &args.source, &destination, privilege, &sent)?
         };
         task.done(&format!("copied to {}", host.id()));
         Ok(tree)
@@ -314,18 +320,18 @@ pub(crate) fn scp(args: &ScpArgs, context: &Context) -> Result<()> {
 
 fn send_file(
     transport: &dyn Transport,
-    args: &ScpArgs,
+    source: &Path,
+    destination: &str,
     privilege: Privilege,
     sent: &(dyn Fn(u64) + Sync),
 ) -> Result<SentTree> {
-    let file = File::open(&args.source).path("open", &args.source)?;
-    let data = file.metadata().path("examine", &args.source)?;
-    let name = name_of(&args.source)?;
+    let file = File::open(source).path("open", source)?;
+    let data = file.metadata().path("examine", source)?;
+    let name = name_of(source)?;
     // A trailing slash means a directory, whether it exists or not.
-    let path = if args.destination.ends_with('/') {
-        format!("{}{name}", args.destination)
-    } else {
-        args.destination.clone()
+    let path = match destination.ends_with('/') {
+        true => format!("{destination}{name}"),
+        false => destination.to_owned(),
     };
     let place =
         Place { path: &path, mode: data.mode(), mtime: Some(data.mtime()), into: Some(&name) };

@@ -58,7 +58,7 @@ pub(crate) struct GenArgs {
 pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     let name = &args.cluster.cluster;
     let additions = args.peers.with(args.desired.additions(context)?);
-    let flags = args.hosts.flags(args.ssh.ssh());
+    let flags = args.hosts.flags(args.ssh.ssh()?);
     let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
     // In the file, variables from the command line become variables of the cluster.
     made.cluster.environment = additions.environment;

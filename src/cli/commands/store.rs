@@ -6,15 +6,14 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::format::{Listing, Row};
-use crate::cli::{
-    context::Context,
-    duration,
-    image_options::GateArg,
-    names::{quote, references},
-};
+use crate::cli::names::{quote, references};
+use crate::cli::registry_options::RegistryArgs;
+use crate::cli::ssh_options::SshArgs;
+use crate::cli::{context::Context, duration, image_options::GateArg};
 use crate::ui::table::{Table, counted, human};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_ops::state;
 use imgctl_store::mount;
 use imgctl_store::store::prune::{Class, PruneOptions, PrunePlan};
 use imgctl_store::store::scrub::{Problem, ScrubOptions};
@@ -94,6 +93,7 @@ pub(crate) fn rmi(args: &RmiArgs, context: &Context) -> Result<()> {
     let removed = remove(&chosen, context)?;
     let untagged: Vec<String> =
         chosen.iter().filter_map(|named| Some(named.reference.as_ref()?.to_string())).collect();
+    tell_clusters(&untagged, context);
     let deleted: Vec<&Digest> = removed.iter().map(|descriptor| &descriptor.digest).collect();
     if context.ui.is_json() {
         return context.ui.json(&json!({"untagged": untagged, "deleted": deleted}));
@@ -105,6 +105,23 @@ pub(crate) fn rmi(args: &RmiArgs, context: &Context) -> Result<()> {
         context.ui.line(&format!("deleted: {digest}"))?;
     }
     Ok(())
+}
+
+/// Notes clusters that have the removed images: they are needed again for new hosts.
+fn tell_clusters(names: &[String], context: &Context) {
+    let session = context.session(&SshArgs::default(), &RegistryArgs::default());
+    match session.and_then(|session| state::users_of(names, &session)) {
+        Ok(users) => {
+            for (image, cluster) in users {
+                context.ui.note(&format!(
+                    "cluster {cluster} has {image}: `add`, `run` and `upgrade` need the image again \
+                     (imgctl pull or load)"
+                ));
+            }
+        }
+        // Not every machine with images has clusters.
+        Err(error) => tracing::debug!("clusters with the image: {error}"),
+    }
 }
 
 /// Removes names, then everything that is no longer needed. Returns the images that lost their last

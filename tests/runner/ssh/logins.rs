@@ -53,6 +53,30 @@ fn refused(log: &str) -> BTreeSet<&'static str> {
     [RECORDED, GIVEN].into_iter().filter(is_in).collect()
 }
 
+/// What is recorded counts from any directory, that of a run and that of a Clusterfile.
+#[test]
+fn relative_keys_are_recorded_as_absolute_paths() {
+    let site = Site::new();
+    let key = std::fs::read(site.key()).unwrap();
+    site.env.write("work/key", key);
+    let work = site.env.path("work");
+    let host = format!("127.0.0.1:{}", site.host.port);
+    let clusterfile = format!(
+        "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata:\n  name: file\nspec:\n  image: [localhost/demo:v1]\n  ssh: {{user: {GIVEN}, pk: key, sudoPasswdFrom: {{file: ../pw}}}}\n  hosts: [{{ips: ['{host}'], roles: [master]}}]\n"
+    );
+    site.env.write("pw", "secret\n");
+    site.env.write("work/Clusterfile", clusterfile);
+    let mut run = vec!["run", "localhost/demo:v1", "-c", "flag", "--masters", &host];
+    run.extend(["--pk", "key", "-u", GIVEN]);
+    for words in [&run[..], &["apply", "-f", "Clusterfile"]] {
+        let mut command = site.env.command(words);
+        command.args(["--ssh-config", "none", "--known-hosts", "known"]).current_dir(&work);
+        // The host lets nobody in, and the error names the key as it is recorded.
+        let ran = Ran::new(command).fails(5);
+        assert!(ran.stderr().contains(&work.join("key").display().to_string()), "{}", ran.report());
+    }
+}
+
 #[test]
 fn flags_log_in_instead_of_the_record() {
     let site = Site::new();

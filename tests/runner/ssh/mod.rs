@@ -1,6 +1,7 @@
 //! `exec` and `scp` over a real sshd.
 
 mod logins;
+mod shells;
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
@@ -172,6 +173,43 @@ fn a_directory_arrives_with_modes_times_and_links() {
     assert_eq!(std::fs::read_link(target.join("link")).unwrap(), Path::new("a b/c"));
     assert!(target.join("kept").exists() && target.join("usr/lib/more").exists());
     assert!(std::fs::symlink_metadata(target.join("lib")).unwrap().is_symlink());
+}
+
+#[test]
+fn a_path_begins_at_the_home_directory_of_the_login_user() {
+    let fleet = Fleet::new(1);
+    let source = fleet.env.write("file", "7");
+    let home = fleet.run("exec", &["--as-user", "printf %s ~"]).ok().stdout();
+    let name = format!("imgctl-test-{}", std::process::id());
+    let made = Path::new(&home).join(&name);
+    let run = |to: &str| fleet.run("scp", &[source.to_str().unwrap(), to]);
+    run(&format!("~/{name}/a b")).ok();
+    run(&format!("~root/{name}/second")).ok();
+    let tree = fleet.env.write("tree/inner", "x");
+    let tree = tree.parent().unwrap().to_str().unwrap();
+    fleet.run("scp", &[tree, &format!("~/{name}/tree")]).ok();
+    let arrived = ["a b", "second", "tree/inner"].map(|file| made.join(file).is_file());
+    std::fs::remove_dir_all(&made).unwrap();
+    assert_eq!(arrived, [true; 3]);
+    let ran = run("~no-such-user-here/x").fails(3);
+    assert!(ran.stderr().contains("./~no-such-user-here/x"), "{}", ran.stderr());
+}
+
+#[test]
+fn files_of_flags_begin_at_home_as_in_ssh() {
+    let fleet = Fleet::new(1);
+    let key = std::fs::read(fleet.hosts[0].path("id")).unwrap();
+    let own = fleet.env.write("own-key", key);
+    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let list = fleet.list();
+    let words = ["exec", "--ssh-config", "none", "--ips", &list, "--known-hosts=~/known"];
+    let run = |key: &str| fleet.env.imgctl([&words[..], &[key, "echo in"]].concat());
+    assert_eq!(run("--pk=~/own-key").ok().stdout(), "in");
+    assert!(fleet.env.path("known").is_file());
+    let ran = run("--pk=./~/own-key").fails(5);
+    assert!(
+        ran.stderr().contains("./~/own-key does not exist") || ran.stderr().contains("/~/own-key")
+    );
 }
 
 /// As in sealos: addresses of the default cluster's hosts need no login flags.

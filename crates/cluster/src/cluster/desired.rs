@@ -236,6 +236,17 @@ impl ClusterDocument {
         Ok(all)
     }
 
+    /// Returns whether a host of the cluster, which may be given without its port, is a control plane.
+    pub fn is_control_plane(&self, wanted: &Address) -> Result<bool> {
+        let address = self.find(wanted)?;
+        for group in &self.hosts {
+            if self.addresses_of(group)?.contains(&address) {
+                return Ok(group.roles.iter().any(|role| role == MASTER));
+            }
+        }
+        Ok(false)
+    }
+
     fn first_control_plane(&self) -> Result<Option<Address>> {
         let is_master = |group: &&HostGroup| group.roles.iter().any(|role| role == MASTER);
         let first = self.hosts.iter().find(is_master).map(|group| self.addresses_of(group));

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::cluster::clusterfile::{Clusterfile, Surroundings};
 use crate::cluster::context::Host;
 use imgctl_base::error::{Error, Result};
+use imgctl_host::host::address::Address;
 
 /// Changes to make to a cluster, as a value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,16 +117,7 @@ fn hosts(present: &[Host], wanted: &[Host]) -> Result<Change> {
 
 fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
     if old.is_control_plane() != new.is_control_plane() {
-        let (is, was) = if new.is_control_plane() {
-            ("control plane", "worker")
-        } else {
-            ("worker", "control plane")
-        };
-        return Err(Error::usage(format!(
-            "host {} is a {was} and cannot become a {is} while it is in the cluster",
-            new.address
-        ))
-        .hint(format!("remove it (`imgctl delete`) and add it again as a {is}")));
+        return Err(other_role(&new.address, new.is_control_plane()));
     }
     let mut roles = (old.roles.clone(), new.roles.clone());
     roles.0.sort();
@@ -137,6 +129,18 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
         (old.login != new.login, Aspect::Login),
     ];
     Ok(differences.into_iter().filter(|(differs, _)| *differs).map(|(_, aspect)| aspect).collect())
+}
+
+/// Returns the error for a member that is to be a control plane and is a worker, or the reverse.
+pub fn other_role(host: &Address, to_control_plane: bool) -> Error {
+    let (is, was) = match to_control_plane {
+        true => ("control plane", "worker"),
+        false => ("worker", "control plane"),
+    };
+    Error::usage(format!(
+        "host {host} is a {was} and cannot become a {is} while it is in the cluster"
+    ))
+    .hint(format!("remove it (`imgctl delete`) and add it again as a {is}"))
 }
 
 /// Checks that the host that bootstrapped the cluster stays, and stays the first.

@@ -9,6 +9,7 @@ pub mod desired;
 pub mod diff;
 pub mod environment;
 pub mod facts;
+pub(crate) mod host_addresses;
 pub mod image;
 pub mod local_addresses;
 pub mod name;

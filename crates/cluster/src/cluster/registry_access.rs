@@ -99,6 +99,32 @@ pub fn decide(
     Ok(Decided { access, is_new: is_new && is_used })
 }
 
+/// Fails if the registry of a cluster that exists is to be at another place, or to have another user:
+/// its hosts would keep the one that serves. `current` and `wanted` are decided alike.
+pub fn refuse_other(
+    current: &RegistryAccess,
+    wanted: &RegistryAccess,
+    cluster: &str,
+) -> Result<()> {
+    let differs = |name: &str, now: &str, then: &str| {
+        (now != then).then(|| format!("{name} is {now}, not {then}"))
+    };
+    let (port, other_port) = (current.port.to_string(), wanted.port.to_string());
+    let other = [
+        differs(PORT_VARIABLE, &port, &other_port),
+        differs(DOMAIN_VARIABLE, &current.domain, &wanted.domain),
+        differs(DATA_VARIABLE, &current.data, &wanted.data),
+        differs(USER_VARIABLE, &current.username, &wanted.username),
+    ];
+    match other.into_iter().flatten().next() {
+        None => Ok(()),
+        Some(what) => Err(Error::usage(format!(
+            "the registry of cluster {cluster} is in use and cannot change: {what}"
+        ))
+        .hint("leave the variable as it is; these variables count when a cluster is created")),
+    }
+}
+
 /// Stores a generated password for later runs, readable only by its owner.
 pub fn remember(access: &RegistryAccess, state: &StateFiles) -> Result<()> {
     state.write(KEPT_PASSWORD, access.password.expose())
@@ -235,6 +261,28 @@ fn data(text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_registry_of_a_cluster_stays_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateFiles::plain(directory.path());
+        let access = |name: &str, value: &str| {
+            let user = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            decide(ImageSays::default(), &BTreeMap::new(), &user, &state).unwrap().access
+        };
+        let own = access("other", "");
+        refuse_other(&own, &access(PORT_VARIABLE, "5000"), "c").unwrap();
+        refuse_other(&own, &access(PASSWORD_VARIABLE, "another1"), "c").unwrap();
+        for (name, value) in [
+            (PORT_VARIABLE, "5004"),
+            (DOMAIN_VARIABLE, "new.hub"),
+            (DATA_VARIABLE, "/srv/registry"),
+            (USER_VARIABLE, "ops"),
+        ] {
+            let error = refuse_other(&own, &access(name, value), "c").unwrap_err();
+            assert!(error.to_string().contains(&format!("not {value}")), "{error}");
+        }
+    }
 
     const ASKS: &str = "domain: {{ .registryDomain }}\nport: \"{{ .registryPort }}\"\n\
         username: {{ .registryUsername }}\npassword: {{ .registryPassword }}\ndata: {{ .registryData }}\n";

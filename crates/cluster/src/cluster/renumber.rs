@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::cluster::clusterfile::{ClusterDocument, HostGroup};
+use crate::cluster::host_addresses::{is_loopback, of_nobody};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::{self, Address, SSH_PORT};
 
@@ -40,7 +41,7 @@ impl Renumbering {
             ))
             .hint("the networks of the cluster are of one family; create a new cluster instead"));
         }
-        if new_ip.is_loopback() || new_ip.is_unspecified() || new_ip.is_multicast() {
+        if is_loopback(&new.name) || of_nobody(&new.name).is_some() {
             return Err(Error::usage(format!("{} cannot be the address of a host", new.name)));
         }
         Ok(Self { old, new })

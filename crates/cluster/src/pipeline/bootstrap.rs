@@ -6,52 +6,17 @@
 
 use crate::cluster::context::{ClusterContext, Host, REGISTRY};
 use crate::pipeline::execution_context::ExecutionContext;
+use crate::pipeline::host_names;
 use crate::pipeline::step::{Order, Phase};
 use crate::renewal::timer;
 use crate::runtime::registry::{clients, peers};
 use crate::runtime::{Action, action::Line, units};
 use imgctl_base::error::Result;
 use imgctl_base::quote::quote as quoted;
-use imgctl_host::agent::protocol::HostsBlock;
 
 /// Returns the image's own preflight check. Its output is for the operator.
 pub(crate) fn preflight(context: &ClusterContext, host: &Host) -> Vec<Action> {
     script(context, host, "check", &["check"], Some("check.sh")).into_iter().collect()
-}
-
-/// Returns the action that writes the cluster's block in the hosts file.
-pub(crate) fn names(
-    execution: &ExecutionContext<'_>,
-    context: &ClusterContext,
-    host: &Host,
-) -> Action {
-    let mut entries = Vec::new();
-    if let Some(registry) = &context.registry {
-        // Clients that know only the name try one address after the other: the own one, then in the
-        // same order everywhere, so that what is pushed by the name is on one host.
-        let mut serving = context.registry_hosts();
-        serving.sort_by_key(|other| other.address != host.address);
-        let entry = |other: &Host| (other.ip().to_owned(), registry.domain.clone());
-        entries.extend(serving.into_iter().map(entry));
-    }
-    for entry in execution.runtime.hosts_entries(context, host) {
-        if !entries.contains(&entry) {
-            entries.push(entry);
-        }
-    }
-    set_names("hosts", context, entries)
-}
-
-fn set_names(name: &str, context: &ClusterContext, entries: Vec<(String, String)>) -> Action {
-    let says = if entries.is_empty() {
-        "remove imgctl's lines from the hosts file".to_owned()
-    } else {
-        let lines: Vec<String> =
-            entries.iter().map(|(address, name)| format!("{address} {name}")).collect();
-        format!("hosts file: {}", lines.join(", "))
-    };
-    let block = HostsBlock { cluster: context.name.clone(), entries };
-    Action::new(name, says, move |site| site.agent.set_hosts(&block).map(|_| ()))
 }
 
 /// Returns the actions for the container runtime, the image's `init`, and the runtime's own
@@ -115,7 +80,7 @@ pub(crate) fn clean(
     if host.has_role(REGISTRY) || context.serves_registry(host) {
         actions.extend((execution.clean_registry)(context, host)?);
     }
-    actions.push(set_names("hosts-clean", context, Vec::new()));
+    actions.push(host_names::removal(context));
     actions.push(remove_files(context));
     Ok(actions)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::host_addresses;
 use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::check::{self, Findings, Problem, Question, Refusal};
 use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
@@ -15,7 +16,7 @@ use crate::pipeline::ownership::Owner;
 use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, members, ownership, record, redact, registry};
+use crate::pipeline::{bootstrap, host_names, members, ownership, record, redact, registry};
 use crate::renewal::timer;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::text::escape;
@@ -190,6 +191,8 @@ pub fn plan(
     let mut plan = Plan::new(&change.verb, &context.name, &change.intent(&context));
     plan.notes.clone_from(&findings.notes);
     plan.destroys = !context.leaving.is_empty();
+    plan.blank = ownership::blank(&context, &looks);
+    plan.machines = look::machines(&looks);
     let planned = |plan: Plan, context: Arc<ClusterContext>, lost: BTreeSet<String>| {
         let mut planned = Planned::new(plan, context, execution);
         if !lost.is_empty() {
@@ -198,6 +201,11 @@ pub fn plan(
         Planned { behind: behind.clone(), refusal: refusal.clone(), ..planned }
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
+    // Where hosts come or go, the registry's lines change anyway.
+    let stays = !change.create && change.add.is_empty() && context.leaving.is_empty();
+    let members = context.hosts.iter().filter(|_| stays && !change.first_image);
+    let names = host_names::repair(execution, &context, members, &looks)?;
+    let is_well = is_well && names.lanes.is_empty();
     if change.is_empty(&context) && is_well && files.hosts.is_empty() {
         // Every host is up to date: a plan without steps.
         return Ok(planned(plan, context, lost));
@@ -207,6 +215,7 @@ pub fn plan(
     plan.push(Phase::local("prepare", vec![mark]));
     let taking = if execution.force { new_ids } else { BTreeSet::new() };
     plan.push(ownership::phase(&context, &looks, &taking));
+    plan.push(names);
     plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
@@ -251,6 +260,10 @@ fn refuse_nonsense(context: &ClusterContext, change: &Change) -> Result<()> {
         return Err(Error::usage(format!("cluster {} has no control plane", context.name))
             .hint("name at least one with --masters"));
     };
+    // What is there already may leave.
+    if change.create || !change.add.is_empty() {
+        host_addresses::check(&context.hosts)?;
+    }
     if !change.create && change.add.contains(first) {
         return Err(Error::usage(format!(
             "{} would become the first control plane, which cannot be replaced",
@@ -373,7 +386,7 @@ fn arrive(
     plan.push(Phase::new("registry", Order::Parallel).over(all().chain(serving), |host| {
         let mut actions = Vec::new();
         if ids.contains(&host.id()) {
-            actions.push(bootstrap::names(execution, context, host));
+            actions.push(host_names::action(execution.runtime, context, host));
         }
         if context.serves_registry(host) {
             actions.extend((execution.registry)(context, host)?);

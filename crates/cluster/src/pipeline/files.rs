@@ -1,6 +1,6 @@
 //! Moves an image's files to hosts, as a phase of a pipeline. sync/ does the work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -88,6 +88,40 @@ impl Files for SyncedFiles<'_> {
                 planned: Mutex::new(Some(planned)),
             }),
         })
+    }
+}
+
+/// Leaves the files of hosts as they are.
+pub struct KeptFiles;
+
+impl Files for KeptFiles {
+    fn plan(
+        &self,
+        _context: &Arc<ClusterContext>,
+        _hosts: &[Host],
+        _pool: &Arc<dyn HostPool + Send>,
+        _then: Then,
+    ) -> Result<FilesPlan> {
+        Ok(FilesPlan {
+            hosts: Vec::new(),
+            failed: Vec::new(),
+            trees: BTreeMap::new(),
+            leave_rootfs: BTreeSet::new(),
+            work: Arc::new(Self),
+        })
+    }
+}
+
+impl BatchWork for KeptFiles {
+    fn run(
+        &self,
+        _step: &StepContext<'_>,
+        hosts: &[String],
+        _moved: &Moved<'_>,
+        ended: &(dyn Fn(&str, Result<()>) + Sync),
+        _cancel: &Arc<AtomicBool>,
+    ) {
+        hosts.iter().for_each(|host| ended(host, Ok(())));
     }
 }
 

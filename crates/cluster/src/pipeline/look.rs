@@ -22,6 +22,15 @@ pub fn look<'a>(
     map(hosts, parallel, ask).into_iter().collect()
 }
 
+/// Returns the machine-ids that the hosts reported.
+pub(crate) fn machines(looks: &Looks) -> BTreeMap<String, String> {
+    let known = looks.iter().filter_map(|(id, look)| Some((id, &look.as_ref().ok()?.machine_id)));
+    known
+        .filter(|(_, machine)| !machine.is_empty())
+        .map(|(id, machine)| (id.clone(), machine.clone()))
+        .collect()
+}
+
 /// Returns the error for a host that does not answer; the caller adds a hint.
 ///
 /// # Errors

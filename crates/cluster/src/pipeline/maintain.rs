@@ -9,7 +9,7 @@ use crate::pipeline::change::{self, Planned};
 use crate::pipeline::check::Refusal;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::ownership::{self, Owner};
-use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step, concluding};
 use crate::pipeline::{bootstrap, image_commands, look, record};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
@@ -33,15 +33,16 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
         if let Some(Err(error)) = looks.get(&host.id()) {
             let told = match look::lost(&host.id(), error) {
                 Ok(away) => away.hint(BRING_BACK),
-                Err(refused) => refused,
+                // Its own hints come first.
+                Err(refused) => refused.hint(FORCE),
             };
             let message = told.message().to_owned();
             if execution.force {
                 plan.notes.push(format!("{message}; it is not cleaned up"));
                 continue;
             }
+            unreachable = unreachable.lane(gone(host, &told));
             refused.push(told);
-            unreachable = unreachable.lane(gone(host, error.kind(), message));
             continue;
         }
         if let Some(Ok(facts)) = looks.get(&host.id())
@@ -56,7 +57,12 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
             refused.push(error.hint(FORGET));
             continue;
         }
-        let lane = Lane::on(host, bootstrap::clean(execution, &context, host)?);
+        let actions = bootstrap::clean(execution, &context, host)?;
+        // By force, hosts lose their files also if something else cannot be removed.
+        let lane = match execution.force {
+            true => Lane::on(host, actions),
+            false => Lane::on(host, concluding(actions)),
+        };
         if host.is_control_plane() { last = last.lane(lane) } else { first = first.lane(lane) }
     }
     plan.push(first);
@@ -72,12 +78,20 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
 
 const BRING_BACK: &str =
     "bring it back and run the same command again, or pass --force to leave it as it is";
+const FORCE: &str = "or pass --force to leave the host as it is";
 const FORGET: &str = "pass --force to forget it and leave it as it is";
 
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
-fn gone(host: &Host, kind: Kind, message: String) -> Lane {
-    let step = Step::local("host", "it does not answer: this will fail", "", move |_| {
-        Err(Error::new(kind, message.clone()).hint(BRING_BACK))
+fn gone(host: &Host, told: &Error) -> Lane {
+    let says = match told.kind() {
+        Kind::Denied => "it cannot be used: this will fail",
+        _ => "it does not answer: this will fail",
+    };
+    let (kind, message) = (told.kind(), told.message().to_owned());
+    let hints: Vec<String> = told.hints().iter().map(ToString::to_string).collect();
+    let step = Step::local("host", says, "", move |_| {
+        let error = Error::new(kind, message.clone());
+        Err(hints.iter().fold(error, |error, hint| error.hint(hint.as_str())))
     });
     Lane { host: Some(host.clone()), steps: vec![step.always()] }
 }

@@ -11,6 +11,7 @@ pub mod execution_context;
 pub mod executor;
 pub mod files;
 pub(crate) mod files_of_hosts;
+pub(crate) mod host_names;
 pub mod image_commands;
 pub mod interrupt;
 pub mod journal;

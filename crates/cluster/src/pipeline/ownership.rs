@@ -110,6 +110,13 @@ pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
     Ok(())
 }
 
+/// Returns the IDs of hosts that have nothing of this cluster.
+pub(crate) fn blank(context: &ClusterContext, looks: &Looks) -> BTreeSet<String> {
+    let is_blank = |facts: &Facts| matches!(owner(context, facts), Owner::Nobody | Owner::Other(_));
+    let hosts = context.hosts.iter().map(Host::id);
+    hosts.filter(|id| matches!(looks.get(id), Some(Ok(facts)) if is_blank(facts))).collect()
+}
+
 /// Returns what to do with a member that belongs to another cluster now.
 pub(crate) fn take_out(context: &ClusterContext, host: &Host) -> String {
     let flag = if host.is_control_plane() { "--masters" } else { "--nodes" };

@@ -2,8 +2,8 @@
 //! no longer do, and what all hosts have to know then. Must not know how a registry is started.
 
 use crate::cluster::context::{ClusterContext, Host, registry_hosts_of};
-use crate::pipeline::bootstrap;
 use crate::pipeline::execution_context::ExecutionContext;
+use crate::pipeline::host_names;
 use crate::pipeline::step::{Order, Phase};
 use crate::runtime::registry::clients;
 use imgctl_base::error::Result;
@@ -53,7 +53,7 @@ impl<'a> Moves<'a> {
         let tell = Phase::new("registry-clients", Order::Parallel).over(
             self.tell.iter().copied(),
             |host| {
-                let mut actions = vec![bootstrap::names(execution, context, host)];
+                let mut actions = vec![host_names::action(execution.runtime, context, host)];
                 actions.extend(clients::actions(context, host));
                 Ok(actions)
             },

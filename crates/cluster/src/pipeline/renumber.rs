@@ -15,7 +15,7 @@ use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::journal::past;
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step, journals};
-use crate::pipeline::{bootstrap, change::Planned, ownership, record};
+use crate::pipeline::{change::Planned, host_names, ownership, record};
 use crate::runtime::registry::clients;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
@@ -107,7 +107,7 @@ pub fn plan(
     plan.push(files.phase("sync"));
     let names = Phase::new("names", Order::Parallel);
     let entries = |host| {
-        let mut actions = vec![bootstrap::names(execution, &context, host)];
+        let mut actions = vec![host_names::action(execution.runtime, &context, host)];
         actions.extend(clients::actions(&context, host));
         Ok(actions)
     };
@@ -170,7 +170,7 @@ fn refuse_silence(context: &ClusterContext, looks: &Looks, change: &Renumbering)
                 change.new.name
             ))
         } else {
-            Error::new(error.kind(), format!("{} does not answer: {message}", host.id())).hint(
+            look::lost(&host.id(), error)?.hint(
                 "every host of the cluster learns the new address: bring the host back, or remove \
                  it with `imgctl delete --force`",
             )

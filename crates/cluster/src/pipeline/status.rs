@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::nodes::{self, NodeStatus};
-use crate::pipeline::ownership;
 use crate::pipeline::system_pods::{self, PodStatus};
+use crate::pipeline::{host_names, ownership};
 use crate::renewal::inventory::{self, OfHost};
 use crate::runtime::Runtime;
 use crate::runtime::action::{HostPool, Line, Site};
@@ -189,6 +189,11 @@ fn of_host(
     status.reachable = true;
     if let Some(other) = ownership::taken(context, &facts) {
         status.problems.push(format!("it belongs to cluster {}", other.named()));
+    }
+    for (lines, _) in host_names::lacking(runtime, context, host, &facts) {
+        status.problems.push(format!(
+            "its hosts file has lost lines of the cluster, which `imgctl run` writes again: {lines}"
+        ));
     }
     status.facts = Some(shown(facts));
     let question = InventoryQuestion {

@@ -2,6 +2,7 @@
 //!
 //! Must not depend on the parts of a cluster: create, install, scale and reset build these plans.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, atomic::AtomicBool};
 use std::{path::Path, time::Duration};
 
@@ -49,6 +50,9 @@ pub struct Step {
     pub timeout: Option<Duration>,
     /// The step depends on the current state, so it is never skipped as already done.
     pub always: bool,
+    /// The step removes what the other steps of its lane need: it is not executed after a failure of
+    /// one of them, also where the lane goes on.
+    pub(crate) concludes: bool,
     /// Size of the files and blobs that the step moves, if known.
     pub bytes: u64,
     pub work: Work,
@@ -82,6 +86,7 @@ impl Step {
             repeat: Repeat::Safe,
             timeout: None,
             always: false,
+            concludes: false,
             bytes: 0,
             work,
         }
@@ -94,6 +99,16 @@ impl Step {
     }
 }
 
+/// Marks the last step of a lane, which removes what the others need to be repeated. It is executed in
+/// every run: repeated steps may leave something again.
+pub(crate) fn concluding(steps: impl IntoIterator<Item = impl Into<Step>>) -> Vec<Step> {
+    let mut steps: Vec<Step> = steps.into_iter().map(Into::into).collect();
+    if let Some(last) = steps.last_mut() {
+        (last.concludes, last.always) = (true, true);
+    }
+    steps
+}
+
 impl From<Action> for Step {
     fn from(action: Action) -> Self {
         Self {
@@ -104,6 +119,7 @@ impl From<Action> for Step {
             repeat: action.repeat,
             timeout: action.timeout,
             always: false,
+            concludes: false,
             bytes: 0,
             work: Work::Action(action),
         }
@@ -257,6 +273,10 @@ pub struct Plan {
     pub(crate) is_partial: bool,
     /// The run undoes a part of an earlier run, which is resumed after it.
     pub aside: bool,
+    /// IDs of hosts that have nothing of the cluster: what earlier runs did there counts no longer.
+    pub(crate) blank: BTreeSet<String>,
+    /// machine-ids of hosts, as far as they are known.
+    pub(crate) machines: BTreeMap<String, String>,
     /// Hint on how to resume a run that stopped.
     pub(crate) goes_on: &'static str,
 }
@@ -272,6 +292,8 @@ impl Plan {
             destroys: false,
             is_partial: false,
             aside: false,
+            blank: BTreeSet::new(),
+            machines: BTreeMap::new(),
             goes_on: "run the same command again",
         }
     }
@@ -284,7 +306,7 @@ impl Plan {
         }
         for lane in &mut phase.lanes {
             let host = lane.id();
-            let mut used = std::collections::BTreeMap::<String, usize>::new();
+            let mut used = BTreeMap::<String, usize>::new();
             for step in &mut lane.steps {
                 let times = used.entry(step.name.clone()).or_default();
                 *times += 1;
@@ -334,7 +356,7 @@ impl Plan {
     }
 
     pub fn hosts(&self) -> usize {
-        let hosts: std::collections::BTreeSet<String> = self
+        let hosts: BTreeSet<String> = self
             .phases
             .iter()
             .flat_map(|phase| &phase.lanes)

@@ -5,6 +5,8 @@
 //! host has run, so that they survive a controller that is killed. A started command continues like
 //! one that is detached from its connection.
 
+mod bare;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,18 +20,16 @@ use crate::pipeline::execution_context::{
     ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
 };
 use crate::pipeline::step::{BatchWork, Moved, StepContext};
-use crate::runtime::action::{HostPool, Line};
-use crate::runtime::{Action, Runtime};
+use crate::runtime::action::HostPool;
 use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
-    CheckedOut, Checkout, Claim, Claimed, Facts, FileToWrite, HostsBlock, Inventory,
+    CheckedOut, Checkout, Claim, Claimed, Facts, FileToWrite, HostsBlock, HostsEntry, Inventory,
     InventoryQuestion, Outcome, OutputLine, PeerSource, Run, SwitchTree, UID_FILE,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_host::host::{address::Address, login::Login};
-use imgctl_kube::drain;
 
 /// Behavior of simulated hosts.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,7 @@ pub struct Behaviour {
 }
 
 pub use crate::sync::simulation::simulate as simulate_sync;
+pub use bare::Bare;
 
 /// All simulated hosts.
 pub struct Simulation {
@@ -62,6 +63,10 @@ pub struct Simulation {
     ran: Mutex<Vec<(String, String)>>,
     /// UIDs of the clusters that hosts belong to, by host and the directory of the cluster.
     uids: Mutex<BTreeMap<(String, String), String>>,
+    /// Blocks of the hosts files, by host and block.
+    names: Mutex<BTreeMap<(String, String), Vec<HostsEntry>>>,
+    /// Hosts that were installed anew, and how often.
+    reinstalled: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Simulation {
@@ -73,7 +78,24 @@ impl Simulation {
             agents: Mutex::default(),
             ran: Mutex::default(),
             uids: Mutex::default(),
+            names: Mutex::default(),
+            reinstalled: Mutex::default(),
         })
+    }
+
+    /// Installs a host anew: another machine without files. `keeps_data`: but for its data directory.
+    pub fn reinstall(&self, host: &str, keeps_data: bool) {
+        lock(&self.agents).remove(host);
+        lock(&self.names).retain(|(own, _), _| own != host);
+        if !keeps_data {
+            lock(&self.uids).retain(|(own, _), _| own != host);
+        }
+        *lock(&self.reinstalled).entry(host.to_owned()).or_default() += 1;
+    }
+
+    /// Writes the hosts file of a host anew, without the lines of clusters.
+    pub fn forget_names(&self, host: &str) {
+        lock(&self.names).retain(|(own, _), _| own != host);
     }
 
     /// Makes hosts as they were before clusters had UIDs.
@@ -195,6 +217,13 @@ impl Agent for SimulatedAgent {
                 facts.cluster_uids.insert(name.to_owned(), uid.clone());
             }
         }
+        if let Some(times) = lock(&self.simulation.reinstalled).get(&self.name) {
+            facts.machine_id.push_str(&format!("-{times}"));
+        }
+        let names = lock(&self.simulation.names);
+        let own = names.iter().filter(|((host, _), _)| *host == self.name);
+        let own = own.map(|((_, block), entries)| (block.clone(), entries.clone()));
+        facts.hosts_blocks = Some(own.collect());
         Ok(facts)
     }
 
@@ -322,7 +351,9 @@ impl Agent for SimulatedAgent {
         Ok(Vec::new())
     }
 
-    fn set_hosts(&self, _block: &HostsBlock) -> Result<bool> {
+    fn set_hosts(&self, block: &HostsBlock) -> Result<bool> {
+        let key = (self.name.clone(), block.cluster.clone());
+        lock(&self.simulation.names).insert(key, block.entries.clone());
         self.maybe_lose()?;
         Ok(true)
     }
@@ -426,65 +457,6 @@ impl StateStore for SimulatedStateStore {
     }
 }
 
-/// A runtime whose steps each consist of one command. Creating a cluster, joining and leaving must
-/// not be repeated.
-pub struct Bare;
-
-fn command(name: &str) -> Action {
-    Action::command(name, Line::new(format!("{name} --on this-host")))
-}
-
-impl Runtime for Bare {
-    fn name(&self) -> &'static str {
-        "script"
-    }
-
-    fn check(&self, _context: &ClusterContext) -> Result<()> {
-        Ok(())
-    }
-
-    fn prepare(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("prepare-host")])
-    }
-
-    fn init(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("init-cluster").once()])
-    }
-
-    fn join_control_plane(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("join-master").once()])
-    }
-
-    fn join_worker(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("join-worker").once()])
-    }
-
-    fn settle(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("settle")])
-    }
-
-    fn health(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("health")])
-    }
-
-    fn leave(
-        &self,
-        _context: &ClusterContext,
-        _host: &Host,
-        _draining: &drain::Options,
-    ) -> Result<Vec<Action>> {
-        Ok(vec![command("leave").once()])
-    }
-
-    fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
-        Ok(vec![command("reset")])
-    }
-
-    fn ports(&self, _context: &ClusterContext, _host: &Host) -> Vec<u16> {
-        vec![7000]
-    }
-}
-
 /// Returns the given number of control planes and workers.
 pub fn hosts(masters: usize, workers: usize) -> Vec<Host> {
     (0..masters + workers)
@@ -531,7 +503,7 @@ pub fn execution<'a>(
         validity: crate::runtime::certificates::validity::Validity::default(),
         parallel,
         copy_state: true,
-        draining: drain::Options::default(),
+        draining: imgctl_kube::drain::Options::default(),
         force: false,
     }
 }

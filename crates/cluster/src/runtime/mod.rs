@@ -102,6 +102,12 @@ pub trait Runtime: Send + Sync {
         Vec::new()
     }
 
+    /// Returns other blocks of the hosts file that `host` has as a member, by their names, and the actions
+    /// that write them.
+    fn hosts_blocks(&self, _context: &ClusterContext, _host: &Host) -> Vec<(String, Action)> {
+        Vec::new()
+    }
+
     /// Returns the TCP ports that must be free on `host` before it joins the cluster.
     fn ports(&self, _context: &ClusterContext, _host: &Host) -> Vec<u16> {
         Vec::new()

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::Access;
 
 use crate::agent::protocol::{Claim, Claimed, Facts, FileToWrite, UID_FILE};
-use crate::agent::{files, network};
+use crate::agent::{files, hosts_file, network};
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::directory::read_text;
 use imgctl_base::fs::lock::{Lock, Mode};
@@ -53,6 +53,7 @@ pub(super) fn gather(data_root: &str) -> Facts {
         cluster_uids: cluster_uids(&data_root.join("data")),
         clusters: clusters(&data_root.join("data"), &OURS),
         cluster_trees: clusters(&data_root.join("data"), &["rootfs"]),
+        hosts_blocks: hosts_file::blocks(Path::new(hosts_file::HOSTS_FILE)),
         time_ms: now(),
         skew_ms: 0,
     }
@@ -107,7 +108,8 @@ fn memory() -> u64 {
     total.unwrap_or(0).saturating_mul(1024)
 }
 
-fn program(name: &str) -> Option<String> {
+/// Returns the path of a program on the search path for programs.
+pub(super) fn program(name: &str) -> Option<String> {
     PROGRAMS.split(':').find_map(|directory| {
         let path = Path::new(directory).join(name);
         let is_program = path.is_file() && rustix::fs::access(&path, Access::EXEC_OK).is_ok();

@@ -2,11 +2,11 @@
 //! unchanged byte for byte, including a missing final line break.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::agent::protocol::HostsBlock;
+use crate::agent::protocol::{HostsBlock, HostsEntry};
 use crate::agent::wire::HostsSet;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
@@ -16,6 +16,9 @@ use imgctl_base::fs::lock::{Lock, Mode};
 pub(super) const HOSTS_FILE: &str = "/etc/hosts";
 /// Maximum size of the file, in bytes.
 const MAX_FILE: u64 = 16 << 20;
+/// Beginning of the first and of the last line of a block.
+const BEGIN: &str = "# imgctl begin ";
+const END: &str = "# imgctl end ";
 
 /// Writes the block to the file at `path`, or removes it if it has no entries.
 pub(super) fn set(path: &Path, block: &HostsBlock) -> Result<HostsSet> {
@@ -46,6 +49,38 @@ pub(super) fn set(path: &Path, block: &HostsBlock) -> Result<HostsSet> {
         replace(path, &new, old.as_ref().map(|(_, metadata)| metadata))?;
     }
     Ok(HostsSet { changed, notes })
+}
+
+/// Returns the entries of all blocks of the file at `path`; `None` if it cannot be read. A missing file
+/// has none.
+pub(super) fn blocks(path: &Path) -> Option<BTreeMap<String, Vec<HostsEntry>>> {
+    let text = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        opened => {
+            let mut text = Vec::new();
+            opened.ok()?.take(MAX_FILE).read_to_end(&mut text).ok()?;
+            text
+        }
+    };
+    let mut blocks = BTreeMap::new();
+    let mut open: Option<(String, Vec<HostsEntry>)> = None;
+    for line in lines(&text) {
+        let line = String::from_utf8_lossy(line);
+        let line = line.trim();
+        if let Some(cluster) = line.strip_prefix(BEGIN) {
+            open = Some((cluster.to_owned(), Vec::new()));
+        } else if let Some(cluster) = line.strip_prefix(END) {
+            // A block without its end is damaged, and is written again.
+            if let Some((_, entries)) = open.take().filter(|(own, _)| own == cluster) {
+                blocks.insert(cluster.to_owned(), entries);
+            }
+        } else if let Some((_, entries)) = &mut open
+            && let Some((address, name)) = line.split_once(' ')
+        {
+            entries.push((address.to_owned(), name.to_owned()));
+        }
+    }
+    Some(blocks)
 }
 
 /// Replaces the file's content; mode and owner stay. A file that is itself a mount point (as in
@@ -86,11 +121,11 @@ fn check(block: &HostsBlock) -> Result<()> {
 }
 
 fn begin(cluster: &str) -> String {
-    format!("# imgctl begin {cluster}")
+    format!("{BEGIN}{cluster}")
 }
 
 fn end(cluster: &str) -> String {
-    format!("# imgctl end {cluster}")
+    format!("{END}{cluster}")
 }
 
 /// Splits the text into lines, including their line breaks.
@@ -164,8 +199,8 @@ fn contradictions(text: &[u8], block: &HostsBlock) -> Vec<String> {
     for (number, line) in lines(text).into_iter().enumerate() {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
-        if line.starts_with("# imgctl begin ") || line.starts_with("# imgctl end ") {
-            is_inside = line.starts_with("# imgctl begin ");
+        if line.starts_with(BEGIN) || line.starts_with(END) {
+            is_inside = line.starts_with(BEGIN);
             continue;
         }
         let entry = line.split('#').next().unwrap_or_default();
@@ -193,6 +228,25 @@ mod tests {
 
     use super::*;
     use imgctl_base::testing::damaged;
+
+    #[test]
+    fn blocks_are_read_back_and_damaged_ones_are_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("hosts");
+        assert_eq!(blocks(&file), Some(BTreeMap::new()));
+        std::fs::write(&file, "127.0.0.1 localhost\n").unwrap();
+        set(&file, &block("a", &[("10.0.0.1", "hub"), ("10.0.0.2", "hub")])).unwrap();
+        set(&file, &block("b", &[("10.0.0.3", "api")])).unwrap();
+        let found = blocks(&file).unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(found["a"], block("a", &[("10.0.0.1", "hub"), ("10.0.0.2", "hub")]).entries);
+        let text = std::fs::read_to_string(&file).unwrap().replace("# imgctl end a\n", "");
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(blocks(&file).unwrap().keys().collect::<Vec<_>>(), ["b"]);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert_eq!(blocks(&file), None);
+    }
 
     fn block(cluster: &str, entries: &[(&str, &str)]) -> HostsBlock {
         HostsBlock {

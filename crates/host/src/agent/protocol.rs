@@ -53,6 +53,10 @@ pub struct Facts {
     /// Names of clusters whose rootfs is on the host.
     #[serde(default)]
     pub cluster_trees: Vec<String>,
+    /// Blocks of the hosts file by the names of clusters, see [`HostsBlock`]; `None` if the file cannot
+    /// be read.
+    #[serde(default)]
+    pub hosts_blocks: Option<BTreeMap<String, Vec<HostsEntry>>>,
 }
 
 /// File below a cluster's data directory with the cluster's UID.
@@ -338,11 +342,13 @@ impl std::fmt::Debug for FileToWrite {
     }
 }
 
+/// A line of the hosts file: address and name.
+pub type HostsEntry = (String, String);
+
 /// The cluster's lines in the hosts file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HostsBlock {
     /// Identifies the block: one per cluster.
     pub cluster: String,
-    /// Pairs of address and name, in order.
-    pub entries: Vec<(String, String)>,
+    pub entries: Vec<HostsEntry>,
 }

@@ -18,6 +18,8 @@ use imgctl_base::secret::Secret;
 
 const PROMPT: &str = "[imgctl-sudo-asks]";
 const STARTED: &str = "[imgctl-sudo-started]";
+/// Prints [`STARTED`]. A refusal of sudo quotes the command, which must not contain the marker.
+const PRINT_STARTED: &str = "printf '[imgctl-sudo-%s]' started >&2";
 
 /// Maximum number of bytes on stderr before the prompt or the marker.
 const LONGEST_PREAMBLE: usize = 64 << 10;
@@ -62,7 +64,7 @@ impl Sudo {
 
     /// Returns the shell line that runs `line` as root.
     pub(super) fn wrap(&self, line: &str) -> String {
-        let script = format!("printf %s {STARTED} >&2; exec /bin/sh -c \"$1\"");
+        let script = format!("{PRINT_STARTED}; exec /bin/sh -c \"$1\"");
         format!(
             "LC_ALL=C exec sudo -H -S -p {} -- /bin/sh -c {} sh {}",
             quote(PROMPT),
@@ -168,7 +170,10 @@ fn explain(said: &str, ended: Ended, user: &str) -> String {
     if has("must have a tty") || has("a terminal is required") {
         return "it requires a terminal (requiretty)".to_owned();
     }
-    if has("is not in the sudoers file") || has("may not run sudo") || has("is not allowed to") {
+    if let Some(sentence) = not_allowed(said) {
+        return sentence;
+    }
+    if has("is not in the sudoers file") || has("may not run sudo") {
         return format!("{user} may not use sudo there");
     }
     if has("a password is required") || has("incorrect password") {
@@ -178,6 +183,20 @@ fn explain(said: &str, ended: Ended, user: &str) -> String {
         Some(last) => last.to_owned(),
         None => format!("it ended with {ended} and without a message"),
     }
+}
+
+/// Returns sudo's sentence about a command that the user may not run, with the command shortened.
+fn not_allowed(said: &str) -> Option<String> {
+    const VERB: &str = " is not allowed to ";
+    let verb = said.find(VERB)?;
+    let begin = said[..verb].rfind('\n').map_or(0, |end| end + 1);
+    let sentence = said[begin..].trim();
+    let Some((before, quoted)) = sentence.split_once('\'') else {
+        return Some(sentence.lines().next()?.to_owned());
+    };
+    let (command, after) = quoted.rsplit_once('\'').unwrap_or((quoted, ""));
+    let program = command.split_whitespace().next().unwrap_or_default();
+    Some(format!("{before}'{program} …'{}", after.lines().next().unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -198,6 +217,16 @@ mod tests {
             let explained = explain(said, Ended::Code(ended), "u");
             assert!(explained.contains(part), "{said}: {explained}");
         }
+    }
+
+    #[test]
+    fn a_refusal_that_quotes_the_command_is_no_start() {
+        let sudo = Sudo::new("h".to_owned(), "u".to_owned(), &Login::default());
+        let wrapped = sudo.wrap("id -u");
+        assert!(!wrapped.contains(STARTED), "{wrapped}");
+        let said = "Sorry, user u is not allowed to execute '/bin/sh -c printf '[x-%s]' started\nid' as root on h1.\n";
+        let explained = explain(said, Ended::Code(1), "u");
+        assert_eq!(explained, "Sorry, user u is not allowed to execute '/bin/sh …' as root on h1.");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::host::command::Output;
+use crate::host::command::{Output, Source, follow};
 use crate::host::reactor;
 use crate::host::transport::{Ended, Privilege, Transport};
 use imgctl_base::error::{Context, Error, IoContext, Result};
@@ -21,6 +21,8 @@ use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 /// Timeout for a write: a host that accepts no bytes for this long is unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PIECE: usize = 256 << 10;
+/// Maximum length of the path of a home directory, in bytes.
+const LONGEST_HOME: usize = 4 << 10;
 
 /// Destination and metadata of an uploaded file.
 pub struct Place<'a> {
@@ -30,6 +32,40 @@ pub struct Place<'a> {
     pub mtime: Option<i64>,
     /// Name of the file if `path` is a directory on the host.
     pub into: Option<&'a str>,
+}
+
+/// Returns `path` with `~` and `~/` at its beginning replaced by the home directory of the login user on
+/// the host, and `~name/` by that of another user, as scp(1) does.
+pub fn at_home(transport: &dyn Transport, path: &str) -> Result<String> {
+    let Some(after) = path.strip_prefix('~') else { return Ok(path.to_owned()) };
+    let (user, rest) = after.split_at(after.find('/').unwrap_or(after.len()));
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let found = if user.chars().all(is_name) {
+        // Unquoted, so that the shell replaces it; an unknown name stays.
+        let line = if user.is_empty() {
+            "printf %s \"$HOME\"".to_owned()
+        } else {
+            format!("printf %s ~{user}")
+        };
+        let mut said = Vec::new();
+        let ended = follow(transport, &line, Privilege::User, &mut |source, bytes| {
+            if source == Source::Output && said.len() < LONGEST_HOME {
+                said.extend_from_slice(bytes);
+            }
+            Ok(())
+        })?;
+        String::from_utf8(said).ok().filter(|said| ended.is_success() && said.starts_with('/'))
+    } else {
+        None
+    };
+    match found {
+        Some(home) => Ok(format!("{}{rest}", home.trim_end_matches('/'))),
+        None => Err(Error::not_found(format!(
+            "{} knows no home directory for {path}",
+            transport.label()
+        ))
+        .hint(format!("write the path in full, or ./{path} for a file of that name"))),
+    }
 }
 
 /// Writes `size` bytes of `reader` to a place on the host: first to a temporary file next to it,

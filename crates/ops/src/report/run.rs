@@ -448,6 +448,7 @@ mod tests {
             destroys: false,
             aside: false,
             controller: "me".into(),
+            machines: BTreeMap::new(),
         }
     }
 

@@ -4,11 +4,38 @@
 use std::collections::BTreeSet;
 
 use crate::session::Needed;
-use crate::work::Work;
+use crate::work::{Prepared, Work};
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::image::ClusterImage;
+use imgctl_cluster::cluster::{
+    clusterfile::Clusterfile, context::Host, context::REGISTRY, image::ClusterImage,
+};
 
 impl Work<'_> {
+    /// Prepares a cluster from which hosts leave. That needs no files of its images: if the store lacks
+    /// them and they cannot be pulled, the images are used as they were recorded.
+    pub(crate) fn prepare_removal(&self, desired: Clusterfile) -> Result<Prepared> {
+        let error = match self.prepare(desired.clone()) {
+            Err(error) if self.lacks_images(&desired)? => error,
+            prepared => return prepared,
+        };
+        let mut prepared = self.recorded(desired)?;
+        let serve = |host: &Host| host.has_role(REGISTRY);
+        // Another host has to serve the registry then, with the images' content.
+        if prepared.context.leaving.iter().any(serve) {
+            return Err(error);
+        }
+        let note = format!("{}; hosts that stay keep their files as they are", error.message());
+        self.session.front.note(&note);
+        prepared.keeps_files = true;
+        Ok(prepared)
+    }
+
+    fn lacks_images(&self, desired: &Clusterfile) -> Result<bool> {
+        let store = self.session.store()?;
+        let lacks = |name: &String| store.resolve(name).map_or(true, |it| it.has_remote_layers());
+        Ok(desired.cluster.images.iter().any(lacks))
+    }
+
     /// Reads images of the cluster, and pulls what is missing of them.
     pub(crate) fn images(&self, names: &[String]) -> Result<Vec<ClusterImage>> {
         let mounts = self.current.iter().flat_map(|current| &current.cluster.status.mounts);

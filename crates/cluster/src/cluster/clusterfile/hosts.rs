@@ -54,6 +54,12 @@ impl ClusterDocument {
         Ok(hosts)
     }
 
+    /// Makes relative paths of keys and secrets begin at `directory`, so that they count from anywhere.
+    pub fn root_paths(&mut self, directory: &Path) {
+        let own = self.hosts.iter_mut().filter_map(|group| group.ssh.as_mut());
+        own.chain([&mut self.ssh]).for_each(|ssh| ssh.root_paths(directory));
+    }
+
     /// Returns the addresses of a group. Fails for one that is invalid.
     pub fn addresses_of(&self, group: &HostGroup) -> Result<Vec<Address>> {
         let port = self.ssh_of(group).port.unwrap_or(SSH_PORT);
@@ -168,6 +174,18 @@ mod tests {
         assert_eq!(second.login.key_data, [Secret::new("KEY")]);
         assert_eq!(second.login.jump.as_deref(), Some("bastion"));
         assert_eq!((second.address.port, third.address.port), (2222, 99));
+    }
+
+    #[test]
+    fn relative_paths_begin_at_a_directory_and_no_others() {
+        let text = "apiVersion: apps.sealos.io/v1beta1\nkind: Cluster\nmetadata: {name: a}\nspec:\n  ssh: {pk: [key, ~/key, /key], passwdFrom: {file: d/pw}}\n  hosts: [{ips: [10.0.0.1], roles: [master], ssh: {pk: ../own, sudoPasswdFrom: {env: PW}}}]\n";
+        let mut cluster = read(text, "f").unwrap().0.cluster;
+        cluster.root_paths(Path::new("/work"));
+        assert_eq!(cluster.ssh.keys, ["/work/key", "~/key", "/key"]);
+        assert_eq!(cluster.ssh.password, Some(SecretSource::File("/work/d/pw".into())));
+        let own = cluster.hosts[0].ssh.as_ref().unwrap();
+        assert_eq!(own.keys, ["/work/../own"]);
+        assert_eq!(own.sudo_password, Some(SecretSource::Variable("PW".into())));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `spec.ssh` and `hosts[].ssh`, and secrets that are stored outside the file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -68,6 +68,27 @@ impl Ssh {
         };
         fields.finish(problems);
         read
+    }
+
+    /// Makes relative paths begin at `directory`.
+    pub(super) fn root_paths(&mut self, directory: &Path) {
+        let is_relative = |path: &Path| path.is_relative() && !path.starts_with("~");
+        for key in self.keys.iter_mut().filter(|key| is_relative(Path::new(key))) {
+            *key = directory.join(&*key).to_string_lossy().into_owned();
+        }
+        let secrets = [
+            &mut self.password,
+            &mut self.key_data,
+            &mut self.key_passphrase,
+            &mut self.sudo_password,
+        ];
+        for secret in secrets {
+            if let Some(SecretSource::File(path)) = secret
+                && is_relative(path)
+            {
+                *path = directory.join(&*path);
+            }
+        }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -31,11 +31,15 @@ pub(super) fn run(run: &Run<'_>, phase: &Phase) {
         if run.holds(phase, lane) {
             return;
         }
+        let mut has_failed = false;
         for step in &lane.steps {
+            if must_stop(run, phase) || (has_failed && step.concludes) {
+                break;
+            }
             let task = Task { run, phase, host: &host, step };
-            let goes_on = !must_stop(run, phase)
-                && (task.settle(lane.host.as_ref()) || phase.on_failure == OnFailure::GoOn);
-            if !goes_on {
+            let is_done = task.settle(lane.host.as_ref());
+            has_failed |= !is_done;
+            if has_failed && phase.on_failure != OnFailure::GoOn {
                 break;
             }
         }

@@ -10,7 +10,7 @@ mod running;
 mod ticker;
 mod together;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::cluster::context::ClusterContext;
+use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::event::{Event, Listener, Outcome};
 use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::interrupt::Interrupt;
@@ -97,7 +97,17 @@ pub struct Surroundings<'a> {
 
 /// Returns the run that `plan` would resume, if there is one.
 pub fn unfinished(plan: &Plan, context: &ClusterContext) -> Result<Option<Past>> {
-    past::unfinished(&journals(context.state.directory()), &plan.intent)
+    let found = past::unfinished(&journals(context.state.directory()), &plan.intent)?;
+    Ok(found.map(|mut past| {
+        lost(&mut past, plan, context);
+        past
+    }))
+}
+
+/// Forgets what hosts have lost since the earlier run; returns them, and the IDs of their steps.
+fn lost(past: &mut Past, plan: &Plan, context: &ClusterContext) -> (Vec<String>, Vec<String>) {
+    let first = context.first().map(Host::id);
+    past.forget_lost(&plan.blank, &plan.machines, first.as_deref())
 }
 
 /// Executes `plan`. A plan without steps does nothing and writes nothing.
@@ -107,7 +117,7 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
         return Ok(Summary::default());
     }
     let directory = journals(surroundings.context.state.directory());
-    let past = past::unfinished(&directory, &plan.intent)?;
+    let mut past = past::unfinished(&directory, &plan.intent)?;
     let journal = match &past {
         Some(past) => Journal::reopen(&directory, &past.id, options.sync)?,
         None => Journal::create(&directory, &plan.verb, options.sync)?,
@@ -122,8 +132,35 @@ pub fn execute(plan: &Plan, surroundings: &Surroundings<'_>, options: &Options) 
             }
         }),
     };
+    if let Some(past) = &mut past {
+        let (hosts, steps) = lost(past, plan, surroundings.context);
+        for id in steps {
+            journal.append(&forgotten(&id, past))?;
+        }
+        for host in hosts {
+            let message =
+                "it was installed anew since the earlier run: its steps are done again".to_owned();
+            surroundings.listener.event(&Event::Note { host: Some(host), message });
+        }
+    }
     let run = Run::new(plan, surroundings, options, &journal, past.as_ref());
     run.all()
+}
+
+/// Returns the record of a step that a host has lost: later runs must not take it for done either.
+fn forgotten(id: &str, past: &Past) -> Record {
+    let step = past.steps.get(id).cloned().unwrap_or_default();
+    Record::End {
+        time: Timestamp::now(),
+        step: id.to_owned(),
+        fingerprint: step.fingerprint,
+        attempt: step.attempt,
+        outcome: Outcome::Failed,
+        duration_ms: 0,
+        log: step.log,
+        message: Some("the host was installed anew".to_owned()),
+        moved: BTreeMap::new(),
+    }
 }
 
 /// Fails if a step named on the command line does not exist: a typo must not count as consent.
@@ -220,6 +257,7 @@ impl<'a> Run<'a> {
             destroys: self.plan.destroys,
             aside: self.plan.aside,
             controller: self.options.controller.clone(),
+            machines: self.plan.machines.clone(),
         })?;
         self.listener.event(&Event::Start {
             journal: self.journal.id().to_owned(),

@@ -1,5 +1,7 @@
 //! The executor with simulated hosts: failures, lost connections, crashes, requests to stop.
 
+mod lost;
+
 use std::sync::{Arc, Mutex};
 use std::{path::Path, time::Duration};
 

@@ -1,20 +1,25 @@
 //! Existing journals: the outcome of each step, and which run can be resumed.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::{collections::HashMap, fs::File};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::pipeline::event::Outcome;
 use crate::pipeline::journal::record::{Chain, Record};
+use crate::pipeline::step::CONTROLLER;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::directory;
 
 /// Maximum length of a line in a journal, in bytes: the first line of an in-place update holds its
 /// plan.
 const LONGEST_LINE: u64 = 64 << 20;
+
+/// Beginning of the IDs of steps with which a host begins to belong to a cluster.
+const CLAIM: &str = "claim/";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PastStep {
@@ -42,6 +47,8 @@ pub struct Past {
     pub version: String,
     pub destroys: bool,
     pub aside: bool,
+    /// machine-ids of hosts, as the last run found them.
+    pub(crate) machines: BTreeMap<String, String>,
     pub started: Option<Timestamp>,
     pub last: Option<Timestamp>,
     /// Number of runs that used this journal.
@@ -70,6 +77,40 @@ impl Past {
         self.finished == Some(Outcome::Done)
     }
 
+    /// Makes steps count as failed on hosts that have lost what was done there: those in `blank` that had
+    /// been claimed for the cluster, and those that are other machines now. If `first`, the first control
+    /// plane, is one of them, steps on other hosts are lost too, since they joined a cluster that is
+    /// gone. Returns these hosts, and the IDs of the steps.
+    pub(crate) fn forget_lost(
+        &mut self,
+        blank: &BTreeSet<String>,
+        machines: &BTreeMap<String, String>,
+        first: Option<&str>,
+    ) -> (Vec<String>, Vec<String>) {
+        let host_of = |id: &str| id.split('/').nth(1).map(str::to_owned);
+        let is_done =
+            |step: &PastStep| matches!(step.outcome, Some(Outcome::Done | Outcome::Assumed));
+        let claims = self.steps.iter().filter(|(id, step)| id.starts_with(CLAIM) && is_done(step));
+        let claimed: BTreeSet<String> = claims.filter_map(|(id, _)| host_of(id)).collect();
+        let other = |host: &String| {
+            let ids = (self.machines.get(host), machines.get(host));
+            matches!(ids, (Some(then), Some(now)) if then != now)
+        };
+        let mut lost: BTreeSet<String> = blank.intersection(&claimed).cloned().collect();
+        lost.extend(machines.keys().filter(|host| other(host)).cloned());
+        let all = first.is_some_and(|first| lost.contains(first));
+        let mut steps = Vec::new();
+        for (id, step) in &mut self.steps {
+            let host = host_of(id).unwrap_or_default();
+            if lost.contains(&host) || (all && host != CONTROLLER && is_done(step)) {
+                step.outcome = Some(Outcome::Failed);
+                steps.push(id.clone());
+            }
+        }
+        steps.sort_unstable();
+        (lost.into_iter().collect(), steps)
+    }
+
     fn take(&mut self, record: Record) {
         match record {
             Record::Start {
@@ -83,6 +124,7 @@ impl Past {
                 destroys,
                 aside,
                 controller,
+                machines,
             } => {
                 self.started.get_or_insert(time);
                 self.last = Some(time);
@@ -92,6 +134,7 @@ impl Past {
                 (self.plan, self.arguments) = (plan, arguments);
                 (self.version, self.controller) = (version, controller);
                 (self.destroys, self.aside) = (destroys, aside);
+                self.machines.extend(machines);
             }
             Record::Begin { time, step, fingerprint, attempt } => {
                 let at = Some(time);
@@ -257,6 +300,7 @@ mod tests {
                 destroys: intent.starts_with("reset"),
                 aside: intent.starts_with("aside"),
                 controller: String::new(),
+                machines: BTreeMap::new(),
             })
             .unwrap();
         if let Some(outcome) = outcome {

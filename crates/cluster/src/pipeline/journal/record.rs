@@ -33,6 +33,9 @@ pub enum Record {
         aside: bool,
         /// Host name of the controller.
         controller: String,
+        /// machine-ids of hosts: another one belongs to another installation.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        machines: BTreeMap<String, String>,
     },
     /// A step is about to start.
     Begin {

@@ -231,6 +231,13 @@ impl Runtime for Kubeadm<'_> {
         }
     }
 
+    fn hosts_blocks(&self, context: &ClusterContext, host: &Host) -> Vec<(String, Action)> {
+        if !host.is_control_plane() || context.is_adopted() {
+            return Vec::new();
+        }
+        vec![(init::hosts_block(context), init::api_name(host))]
+    }
+
     fn ports(&self, context: &ClusterContext, host: &Host) -> Vec<u16> {
         let mut ports = vec![10250, 10248, 10249, 10256];
         if host.is_control_plane() {

@@ -17,6 +17,7 @@
 mod follow;
 mod log;
 mod place;
+mod session;
 mod start;
 mod supervisor;
 mod surroundings;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::execution::place::{Place, Record};
-use crate::agent::execution::{SUPERVISOR, surroundings};
+use crate::agent::execution::{SUPERVISOR, session, surroundings};
 use crate::agent::protocol::Run;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::remove_tree;
@@ -98,25 +98,29 @@ fn start(place: &Place, request: &Run, program: &Path) -> Result<Begun> {
     let doing = || format!("cannot start the supervisor of {}", request.key);
     let request_bytes = serde_json::to_vec(request)
         .doing(|| "cannot pass the command to its supervisor".to_owned())?;
-    let (mut ours, theirs) = UnixStream::pair().doing(doing)?;
-    let mut child = Command::new(program)
-        .arg(SUPERVISOR)
-        .arg(place.directory())
-        .env_clear()
-        .current_dir("/")
-        .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .doing(doing)?;
-    // A supervisor that has died sends no answer below.
-    let _ = ours.write_all(&request_bytes);
-    let _ = ours.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    let _ = ours.take(1 << 20).read_to_end(&mut answer);
-    // The supervisor keeps running; a thread must reap it.
-    let reaper = std::thread::Builder::new().name("reap".to_owned());
-    let _ = reaper.spawn(move || child.wait());
+    let supervise = |mut command: Command| -> Result<Vec<u8>> {
+        let (mut ours, theirs) = UnixStream::pair().doing(doing)?;
+        command.arg(SUPERVISOR).arg(place.directory()).env_clear().current_dir("/");
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().doing(doing)?;
+        // The command holds the other end of the socket, whose end is awaited below.
+        drop(command);
+        // A supervisor that has died sends no answer below.
+        let _ = ours.write_all(&request_bytes);
+        let _ = ours.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = ours.take(1 << 20).read_to_end(&mut answer);
+        // The supervisor keeps running; a thread must reap it.
+        let reaper = std::thread::Builder::new().name("reap".to_owned());
+        let _ = reaper.spawn(move || child.wait());
+        Ok(answer)
+    };
+    let outside = session::outside(program).map(&supervise);
+    let answer = match outside {
+        Some(Ok(answer)) if !answer.is_empty() || place.state()?.is_some() => answer,
+        // Without a manager that answers, the session is all there is.
+        _ => supervise(Command::new(program))?,
+    };
     match serde_json::from_slice(&answer) {
         Ok(Said::Started) => Ok(Begun::Runs { ours: true }),
         Ok(Said::Taken) => Ok(Begun::Lost),

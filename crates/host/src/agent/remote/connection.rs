@@ -506,7 +506,11 @@ pub(super) async fn greeted(mut output: Output) -> Result<Answered> {
     };
     match tokio::time::timeout(PATIENCE, reading).await {
         Ok(answered) => answered,
-        Err(_) => Err(Error::network(format!("no agent answered within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(Error::network(format!("no agent answered within {} s", PATIENCE.as_secs()))
+            .hint(
+                "check the start-up files of the user's shell there (~/.bashrc): they must neither \
+                 read standard input nor wait",
+            )),
     }
 }
 

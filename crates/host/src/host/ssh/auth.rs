@@ -14,14 +14,22 @@ use tokio::net::UnixStream;
 
 use crate::host::login::RECORDED;
 use crate::host::ssh::algorithms::rsa_hash;
-use crate::host::ssh::client::Client;
+use crate::host::ssh::client::{Banners, Client};
 use crate::host::ssh::keys::{Key, KeyCache};
 use crate::host::ssh::target::Target;
 use imgctl_base::error::Error;
+use imgctl_base::text::escape;
 
 /// Timeout for the agent, which may ask its owner to touch a hardware key.
 const AGENT_PATIENCE: Duration = Duration::from_secs(60);
 const MOST_QUESTIONS: usize = 5;
+/// Maximum number of lines of a host's sentence, and of their characters.
+const MOST_LINES: usize = 3;
+const LONGEST_LINE: usize = 200;
+
+/// Hint for a host that says why it lets the user not in.
+pub(super) const TURNED_AWAY: &str =
+    "the host itself says why: follow it, or try again when the host lets users in";
 
 enum Way {
     Agent(AgentIdentity),
@@ -64,6 +72,9 @@ pub(super) struct Attempts {
     notes: Vec<String>,
     /// Login methods that the host has offered.
     offered: Option<String>,
+    /// What the host said: before it knew the credentials, and about them.
+    greeting: Vec<String>,
+    said: Vec<String>,
 }
 
 /// Result of the attempts on one connection.
@@ -82,6 +93,8 @@ impl Attempts {
             tried: Vec::new(),
             notes: Vec::new(),
             offered: None,
+            greeting: Vec::new(),
+            said: Vec::new(),
         };
         if let Some(socket) = &target.agent {
             attempts.ask_agent(socket, target).await;
@@ -165,11 +178,12 @@ impl Attempts {
         }
     }
 
-    /// Tries the remaining methods on a new connection.
+    /// Tries the remaining methods on a new connection. `banners` are the host's.
     pub(super) async fn log_in(
         &mut self,
         handle: &mut Handle<Client>,
         target: &Target,
+        banners: &Banners,
     ) -> Result<Outcome, Error> {
         let asked = handle.authenticate_none(target.user.as_str()).await;
         let mut offered = match asked {
@@ -177,6 +191,7 @@ impl Attempts {
             Ok(AuthResult::Failure { remaining_methods, .. }) => remaining_methods,
             Err(error) => return Err(lost(target, error)),
         };
+        self.greeting = banners.all();
         let mut known_hash = None;
         self.offer(&offered);
         // A method that is not offered now may be offered after another one
@@ -186,7 +201,8 @@ impl Attempts {
                 break;
             };
             self.tried.push(way.shown());
-            let result = self.attempt(&way, handle, target, &mut known_hash).await;
+            let result = self.attempt(&way, handle, target, banners, &mut known_hash).await;
+            self.said.extend(banners.all().into_iter().skip(self.greeting.len()));
             match result {
                 Ok(AuthResult::Success) => return Ok(Outcome::LoggedIn),
                 Ok(AuthResult::Failure { remaining_methods, .. }) if !handle.is_closed() => {
@@ -220,6 +236,7 @@ impl Attempts {
         way: &Way,
         handle: &mut Handle<Client>,
         target: &Target,
+        banners: &Banners,
         known_hash: &mut Option<Option<HashAlg>>,
     ) -> Result<AuthResult, String> {
         let user = target.user.as_str();
@@ -269,8 +286,25 @@ impl Attempts {
                 let password = password.map(|password| password.expose().to_owned());
                 handle.authenticate_password(user, password.unwrap_or_default()).await.map_err(text)
             }
-            Way::KeyboardInteractive => answer_questions(handle, target).await.map_err(text),
+            Way::KeyboardInteractive => {
+                answer_questions(handle, target, banners).await.map_err(text)
+            }
         }
+    }
+
+    /// Returns what the host has said about the login, otherwise its greeting.
+    pub(super) fn words(&self) -> Option<String> {
+        let said = if self.said.is_empty() { &self.greeting } else { &self.said };
+        let mut lines: Vec<String> = Vec::new();
+        for line in said.iter().flat_map(|text| text.lines()).map(str::trim) {
+            let line: String = escape(line).chars().take(LONGEST_LINE).collect();
+            // Frames of asterisks say nothing.
+            if line.contains(char::is_alphanumeric) && !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines.truncate(MOST_LINES);
+        (!lines.is_empty()).then(|| format!("it says: {}", lines.join(" / ")))
     }
 
     fn refused(&self, target: &Target) -> Error {
@@ -284,8 +318,13 @@ impl Attempts {
             "{} does not let {} log in; {tried}; it accepts: {offered}",
             target.label, target.user
         ));
-        if !self.notes.is_empty() {
-            error = error.caused_by(self.notes.join("; "));
+        let words = self.words();
+        let reasons: Vec<String> = self.notes.iter().cloned().chain(words.clone()).collect();
+        if !reasons.is_empty() {
+            error = error.caused_by(reasons.join("; "));
+        }
+        if words.is_some() && !self.said.is_empty() {
+            return error.hint(TURNED_AWAY);
         }
         error.hint(if target.login.is_recorded {
             RECORDED
@@ -319,6 +358,7 @@ async fn hash_for(
 async fn answer_questions(
     handle: &mut Handle<Client>,
     target: &Target,
+    banners: &Banners,
 ) -> Result<AuthResult, russh::Error> {
     let password = target.login.password.as_ref();
     let mut response =
@@ -329,7 +369,8 @@ async fn answer_questions(
             KeyboardInteractiveAuthResponse::Failure { remaining_methods, partial_success } => {
                 return Ok(AuthResult::Failure { remaining_methods, partial_success });
             }
-            KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
+            KeyboardInteractiveAuthResponse::InfoRequest { instructions, prompts, .. } => {
+                banners.add(&instructions);
                 let answers = prompts
                     .iter()
                     .map(|prompt| match (prompt.echo, password) {

@@ -37,16 +37,38 @@ impl Lost {
     }
 }
 
+/// Maximum number of banners of a connection that are kept, and of characters of each.
+const MOST_BANNERS: usize = 8;
+const LONGEST_BANNER: usize = 4 << 10;
+
+/// What the host said before the login succeeded.
+#[derive(Clone, Default)]
+pub(super) struct Banners(Arc<Mutex<Vec<String>>>);
+
+impl Banners {
+    pub(super) fn add(&self, text: &str) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() < MOST_BANNERS && !text.trim().is_empty() {
+            all.push(text.trim().chars().take(LONGEST_BANNER).collect());
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Callbacks from russh during a session.
 pub(super) struct Client {
     target: Target,
     known: KnownHosts,
     lost: Lost,
+    banners: Banners,
 }
 
 impl Client {
-    pub(super) fn new(target: &Target, known: KnownHosts, lost: Lost) -> Self {
-        Self { target: target.clone(), known, lost }
+    pub(super) fn new(target: &Target, known: KnownHosts, lost: Lost, banners: Banners) -> Self {
+        Self { target: target.clone(), known, lost, banners }
     }
 }
 
@@ -76,6 +98,7 @@ impl client::Handler for Client {
 
     async fn auth_banner(&mut self, banner: &str, _: &mut Session) -> Result<(), Fault> {
         tracing::debug!("{}: {}", self.target.label, banner.trim());
+        self.banners.add(banner);
         Ok(())
     }
 

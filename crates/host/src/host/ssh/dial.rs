@@ -22,8 +22,8 @@ use crate::host::known_hosts::KnownHosts;
 use crate::host::login::RECORDED;
 use crate::host::ssh::Ssh;
 use crate::host::ssh::algorithms::{SHA1, host_may_use_sha1};
-use crate::host::ssh::auth::{Attempts, Outcome};
-use crate::host::ssh::client::{Client, Fault, Lost, config};
+use crate::host::ssh::auth::{Attempts, Outcome, TURNED_AWAY};
+use crate::host::ssh::client::{Banners, Client, Fault, Lost, config};
 use crate::host::ssh::keys::KeyCache;
 use crate::host::ssh::target::Target;
 use imgctl_base::error::{Error, Result};
@@ -56,8 +56,8 @@ pub(super) async fn dial(
 ) -> Result<Dialled> {
     let mut attempts = Attempts::new(target, cache).await;
     for _ in 0..MOST_CALLS {
-        let (mut handle, lost) = call(target, via).await?;
-        let logged_in = attempts.log_in(&mut handle, target);
+        let Called { mut handle, lost, banners } = call(target, via).await?;
+        let logged_in = attempts.log_in(&mut handle, target, &banners);
         let outcome = tokio::time::timeout(login_patience(target), logged_in).await;
         match outcome {
             Ok(Ok(Outcome::LoggedIn)) => return Ok(Dialled { handle, lost }),
@@ -71,11 +71,15 @@ pub(super) async fn dial(
             }
         }
     }
-    Err(Error::denied(format!(
+    let turned_away = attempts.words();
+    let error = Error::denied(format!(
         "{} ended the connection after too many attempts to log in as {}",
         target.label, target.user
-    ))
-    .hint(if target.login.is_recorded {
+    ));
+    if let Some(words) = turned_away {
+        return Err(error.caused_by(words).hint(TURNED_AWAY));
+    }
+    Err(error.hint(if target.login.is_recorded {
         RECORDED
     } else {
         "pass the key that it accepts (--pk FILE) and remove the others from the agent, or set \
@@ -88,7 +92,14 @@ fn login_patience(target: &Target) -> Duration {
     target.connect_timeout + Duration::from_secs(60)
 }
 
-async fn call(target: &Target, via: Option<&Arc<Ssh>>) -> Result<(Handle<Client>, Lost)> {
+/// A connection before the login.
+struct Called {
+    handle: Handle<Client>,
+    lost: Lost,
+    banners: Banners,
+}
+
+async fn call(target: &Target, via: Option<&Arc<Ssh>>) -> Result<Called> {
     let mut pause = FIRST_PAUSE;
     let mut left = target.retries;
     loop {
@@ -109,7 +120,7 @@ async fn call(target: &Target, via: Option<&Arc<Ssh>>) -> Result<(Handle<Client>
 async fn handshake(
     target: &Target,
     via: Option<&Arc<Ssh>>,
-) -> std::result::Result<(Handle<Client>, Lost), Trouble> {
+) -> std::result::Result<Called, Trouble> {
     let stream: Box<dyn Stream> = match via {
         None => Box::new(connect(target).await?),
         Some(via) => {
@@ -128,13 +139,14 @@ async fn handshake(
     let config = Arc::new(config(target, &known));
     let lost = Lost::default();
     let list = target.host_key_algorithms.as_deref();
-    let client = Client::new(target, known, lost.clone());
+    let banners = Banners::default();
+    let client = Client::new(target, known, lost.clone(), banners.clone());
     let shaken = client::connect_stream(config, stream, client);
     match tokio::time::timeout(target.connect_timeout, shaken).await {
         Ok(Ok(handle)) if proves_with_sha1(&handle) && !host_may_use_sha1(list) => {
             Err(Trouble::Final(only_sha1(target)))
         }
-        Ok(Ok(handle)) => Ok((handle, lost)),
+        Ok(Ok(handle)) => Ok(Called { handle, lost, banners }),
         Ok(Err(Fault::Ours(error))) => Err(Trouble::Final(error)),
         Ok(Err(Fault::Ssh(error))) => Err(understand(target, error)),
         Err(_) => Err(Trouble::Passing(unreachable(

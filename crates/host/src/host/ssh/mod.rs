@@ -7,12 +7,13 @@ mod channel;
 mod client;
 mod dial;
 mod keys;
+mod login_shell;
 mod target;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::OnceCell;
 
 use crate::host::address::Address;
@@ -21,7 +22,8 @@ use crate::host::sudo::Sudo;
 use crate::host::transport::{BoxFuture, Channel, Privilege, Transport};
 use channel::{Counted, NoChannel, Session, connection_lost};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::quote::quote;
+use imgctl_base::quote::for_login_shell;
+use login_shell::Answer;
 
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};
@@ -33,6 +35,9 @@ const MOST_SESSIONS: usize = 16;
 /// Timeout for opening a channel. A live connection opens one immediately; a dead one may not be
 /// detected yet.
 const CHANNEL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Timeout for the login shell with its start-up files.
+const SHELL_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) struct Ssh {
     target: Target,
@@ -170,12 +175,11 @@ impl Ssh {
     async fn exec(&self, line: &str) -> Result<Channel> {
         let (channel, counted) = self.channel().await?;
         // Independent of the user's login shell.
-        let command = format!("exec /bin/sh -c {}", quote(line));
-        channel::start(&self.target.label, channel, counted, command).await
+        channel::start(&self.target.label, channel, counted, for_login_shell(line)).await
     }
 
     async fn open(&self, line: &str, privilege: Privilege) -> Result<Channel> {
-        if privilege == Privilege::User || self.is_root().await? {
+        if self.is_root().await? || privilege == Privilege::User {
             return self.exec(line).await;
         }
         self.sudo.check()?;
@@ -183,20 +187,24 @@ impl Ssh {
         self.sudo.pass(channel).await
     }
 
-    /// Returns whether the login user is root, under any name.
+    /// Returns whether the login user is root, under any name. Fails if the login shell does not run
+    /// commands: what it says must not be taken for a command's output.
     async fn is_root(&self) -> Result<bool> {
-        if self.target.user == "root" {
-            return Ok(true);
+        self.is_root.get_or_try_init(|| self.ask_shell()).await.copied()
+    }
+
+    async fn ask_shell(&self) -> Result<bool> {
+        let channel = self.exec(login_shell::QUESTION).await?;
+        let Target { label, user, .. } = &self.target;
+        let answer = tokio::time::timeout(SHELL_PATIENCE, login_shell::read(channel)).await;
+        match answer {
+            Ok(Ok(Answer::Root(is_root))) => Ok(is_root),
+            Ok(Ok(Answer::Nothing(output, errors, ended))) => {
+                Err(login_shell::refusal(label, user, &output, &errors, ended))
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(login_shell::silent(label, user, SHELL_PATIENCE.as_secs())),
         }
-        let ask = || async {
-            let mut channel = self.exec("id -u").await?;
-            let mut said = Vec::new();
-            let mut output = (&mut channel.output).take(64);
-            // An unreadable answer counts as not root; sudo then reports the problem.
-            let _ = output.read_to_end(&mut said).await;
-            Ok::<_, Error>(said.trim_ascii() == b"0")
-        };
-        self.is_root.get_or_try_init(ask).await.copied()
     }
 }
 
