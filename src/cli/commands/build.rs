@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
-use crate::cli::commands::build_call::{self, Call};
+use crate::cli::commands::build_call::{self, Call, Method};
 use crate::cli::commands::build_reports::Reports;
 use crate::cli::commands::{build_embedding, build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
@@ -30,10 +30,16 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let mut options = build_options::resolve(args, context)?;
     let call = args.call.as_deref().map(Call::parse).transpose()?;
     match call {
-        Some((Call::Targets, is_json)) => return build_call::targets(&options, is_json, context),
-        Some((Call::Outline, is_json)) => return build_call::outline(&options, is_json, context),
-        Some((Call::Check, _)) => return check(&options, reports, context),
-        _ if args.check => return check(&options, reports, context),
+        Some(Call { method: Method::Targets, is_json, .. }) => {
+            return build_call::targets(&options, is_json, context);
+        }
+        Some(Call { method: Method::Outline, is_json, .. }) => {
+            return build_call::outline(&options, is_json, context);
+        }
+        Some(call) if call.method == Method::Check => {
+            return check(&options, Some(call), reports, context);
+        }
+        _ if args.check => return check(&options, None, reports, context),
         _ => {}
     }
     let store = context.store()?;
@@ -135,9 +141,21 @@ fn show(
     context.ui.line(built.image_id.hex())
 }
 
-fn check(options: &build::Options, reports: &Reports, context: &Context) -> Result<()> {
+fn check(
+    options: &build::Options,
+    call: Option<Call>,
+    reports: &Reports,
+    context: &Context,
+) -> Result<()> {
     let checked = build::check(context.store()?, options)?;
-    reports.checked(&checked, context)?;
+    if call.is_some_and(|call| call.is_json) {
+        build_call::checked(&checked, context)?;
+    } else {
+        reports.checked(&checked, context)?;
+    }
+    if call.is_some_and(|call| call.ignores_status) {
+        return Ok(());
+    }
     if checked.has_mistakes() {
         return Err(Error::usage(format!("{} has mistakes", checked.name)));
     }

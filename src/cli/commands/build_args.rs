@@ -181,7 +181,8 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// Answer a question about the Kubefile without building: check, outline or targets[,format=json]
+    /// Answer a question about the Kubefile without building: check, outline or targets, in the form
+    /// METHOD[,format=json][,ignorestatus=true]; JSON in BuildKit's form
     #[arg(long, value_name = "METHOD", conflicts_with = "check", visible_alias = "print")]
     pub(crate) call: Option<String>,
 

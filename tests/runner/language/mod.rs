@@ -1,6 +1,7 @@
 //! The language of Kubefiles against the answers of BuildKit: each file is one part of the language.
 
 mod arguments;
+mod calls;
 mod checks;
 mod contexts;
 mod copies;

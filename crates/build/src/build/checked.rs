@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use imgctl_kubefile::check::rules::RULES;
 use imgctl_kubefile::diagnostic::{self, Diagnostic, Severity};
 
 /// A Kubefile that was checked.
@@ -23,6 +24,11 @@ impl Checked {
     /// Whether the file has mistakes in the language.
     pub fn has_mistakes(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Returns what the rule `name` finds, in one line.
+    pub fn meaning_of(name: &str) -> Option<&'static str> {
+        RULES.iter().find(|rule| rule.name == name).map(|rule| rule.finds)
     }
 
     /// Returns the findings as lines of text, with the lines of the file that they concern.

@@ -53,7 +53,8 @@ pub(super) fn needed(
     Ok(plan.stages.iter().map(|stage| stage.index).collect())
 }
 
-fn target_platform(options: &Options) -> Platform {
+/// Returns the platform that is checked: the first one of several.
+pub(super) fn target_platform(options: &Options) -> Platform {
     options.platforms_or_own().first().cloned().unwrap_or_else(Platform::host)
 }
 
@@ -100,7 +101,7 @@ pub(super) fn checked(
 
 /// Returns what is known of an image of the store. An image for one other platform stands for the one
 /// that is wanted, as in a build.
-fn base_image(store: &Store, name: &str, platform: &Platform) -> Option<BaseImage> {
+pub(super) fn base_image(store: &Store, name: &str, platform: &Platform) -> Option<BaseImage> {
     let is_image = || {
         let named = store.resolve(name);
         named.is_ok_and(|named| media_type::is_manifest(&named.descriptor.media_type))
