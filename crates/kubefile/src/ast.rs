@@ -52,11 +52,6 @@ pub struct CheckDirective {
 }
 
 impl CheckDirective {
-    /// Parses the value of the directive; the error says what is wrong.
-    pub fn parse(value: &str) -> Result<Self, String> {
-        super::lexer::check_directive(value)
-    }
-
     /// Whether the rule `name` is suppressed. Names are case-sensitive (Dockerfile reference,
     /// "Parser directives").
     pub(crate) fn skips(&self, name: &str) -> bool {

@@ -289,8 +289,15 @@ pub(super) fn check_comment(comments: &[String]) -> Option<CheckDirective> {
     check_directive(value.split(' ').next().unwrap_or_default()).ok()
 }
 
+impl CheckDirective {
+    /// Parses the value of the directive; the error says what is wrong.
+    pub fn parse(value: &str) -> Result<Self, String> {
+        check_directive(value)
+    }
+}
+
 /// Parses `skip=A,B;error=true;experimental=C`.
-pub(super) fn check_directive(value: &str) -> Result<CheckDirective, String> {
+fn check_directive(value: &str) -> Result<CheckDirective, String> {
     let mut check = CheckDirective::default();
     if value.trim().is_empty() {
         return Ok(check);

@@ -113,10 +113,14 @@ fn carry_out(work: &Work<'_>, prepared: &Prepared, wait: Wait, force: bool) -> R
 /// Fails if a host that leaves has another role than the flag that names it: a control plane must not
 /// go by a slip.
 fn refuse_other_role(cluster: &ClusterDocument, host: &Address, is_master: bool) -> Result<()> {
-    let (is, flag) = match cluster.is_control_plane(host)? {
-        is if is == is_master => return Ok(()),
-        true => ("a control plane, not a worker", "--masters"),
-        false => ("a worker, not a control plane", "--nodes"),
+    let is_control_plane = cluster.is_control_plane(host)?;
+    if is_control_plane == is_master {
+        return Ok(());
+    }
+    let (is, flag) = if is_control_plane {
+        ("a control plane, not a worker", "--masters")
+    } else {
+        ("a worker, not a control plane", "--nodes")
     };
     let name = &cluster.name;
     Err(Error::usage(format!("{host} is {is} of cluster {name}; nothing was removed"))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::build_call::{self, Call, Method};
 use crate::cli::commands::build_reports::Reports;
-use crate::cli::commands::{build_embedding, build_options, build_output};
+use crate::cli::commands::{build_options, build_output};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
@@ -46,8 +46,7 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let grouped = reports.reporter(context);
     let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
     if args.embed.images_report {
-        let report = build::embedding::report(store, &options, reporter)?;
-        return build_embedding::show(&report, context);
+        return build_call::images(&options, reporter, context);
     }
     let outputs = build_output::resolve(&args.output, &mut options, context)?;
     let one = options.platforms.len() < 2 && !options.all_platforms;

@@ -4,11 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use crate::cli::commands::build_embedding;
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::progress::Reporter;
 use imgctl_build::build::outline::{self, Answer, Lines, Need, Outline, Target};
-use imgctl_build::build::{Checked, Options};
+use imgctl_build::build::{Checked, Options, embedding};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,12 @@ impl Call {
         }
         Ok(call)
     }
+}
+
+/// Shows the container images that a build would embed.
+pub(crate) fn images(options: &Options, reporter: &dyn Reporter, context: &Context) -> Result<()> {
+    let report = embedding::report(context.store()?, options, reporter)?;
+    build_embedding::show(&report, context)
 }
 
 /// Shows the stages that can be built.

@@ -329,9 +329,10 @@ fn send_file(
     let data = file.metadata().path("examine", source)?;
     let name = name_of(source)?;
     // A trailing slash means a directory, whether it exists or not.
-    let path = match destination.ends_with('/') {
-        true => format!("{destination}{name}"),
-        false => destination.to_owned(),
+    let path = if destination.ends_with('/') {
+        format!("{destination}{name}")
+    } else {
+        destination.to_owned()
     };
     let place =
         Place { path: &path, mode: data.mode(), mtime: Some(data.mtime()), into: Some(&name) };

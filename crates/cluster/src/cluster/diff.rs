@@ -133,10 +133,8 @@ fn aspects(old: &Host, new: &Host) -> Result<Vec<Aspect>> {
 
 /// Returns the error for a member that is to be a control plane and is a worker, or the reverse.
 pub fn other_role(host: &Address, to_control_plane: bool) -> Error {
-    let (is, was) = match to_control_plane {
-        true => ("control plane", "worker"),
-        false => ("worker", "control plane"),
-    };
+    let (is, was) =
+        if to_control_plane { ("control plane", "worker") } else { ("worker", "control plane") };
     Error::usage(format!(
         "host {host} is a {was} and cannot become a {is} while it is in the cluster"
     ))

@@ -59,9 +59,10 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
         }
         let actions = bootstrap::clean(execution, &context, host)?;
         // By force, hosts lose their files also if something else cannot be removed.
-        let lane = match execution.force {
-            true => Lane::on(host, actions),
-            false => Lane::on(host, concluding(actions)),
+        let lane = if execution.force {
+            Lane::on(host, actions)
+        } else {
+            Lane::on(host, concluding(actions))
         };
         if host.is_control_plane() { last = last.lane(lane) } else { first = first.lane(lane) }
     }

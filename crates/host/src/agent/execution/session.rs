@@ -20,9 +20,10 @@ pub(super) fn outside(agent: &Path) -> Option<Command> {
     }
     // systemd-run becomes the command itself: its process, streams and identity stay. The path of this
     // process counts there as well.
-    let agent = match agent == Path::new("/proc/self/exe") {
-        true => Path::new("/proc").join(std::process::id().to_string()).join("exe"),
-        false => agent.to_owned(),
+    let agent = if agent == Path::new("/proc/self/exe") {
+        Path::new("/proc").join(std::process::id().to_string()).join("exe")
+    } else {
+        agent.to_owned()
     };
     let mut command = Command::new(program("systemd-run")?);
     command.args(["--scope", "--quiet", "--slice=system.slice", "--"]).arg(agent);
