@@ -13,8 +13,8 @@ use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, blobs, build, bundle, cache, cert,
     cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
-    login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, sign,
-    state, status, store, support_bundle, testbed, ui, upgrade, working,
+    login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, rmi,
+    sign, state, status, store, support_bundle, testbed, ui, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, home_paths, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -81,7 +81,7 @@ verbs! {
     "tags": Tags(pull::TagsArgs) => pull::tags;
     "search" @hide: Search(pull::SearchArgs) => pull::search;
     "tag": Tag(store::TagArgs) => store::tag;
-    "rmi": Rmi(store::RmiArgs) => store::rmi;
+    "rmi": Rmi(rmi::RmiArgs) => rmi::rmi;
     "inspect": Inspect(inspect::InspectArgs) => inspect::run;
     "history": History(history::HistoryArgs) => history::history;
     "tree": Tree(history::TreeArgs) => history::tree;

@@ -164,11 +164,13 @@ fn generated(found: &[Found]) -> String {
 }
 
 /// Places whose hint the source does not say as a text, with the reason. Their number per file.
-const UNWRITTEN: [(&str, usize); 9] = [
+const UNWRITTEN: [(&str, usize); 10] = [
     // The hints of another error, of clap, or of a flag's own row in a table.
     ("crates/build/src/build/base_image.rs", 1),
     ("src/cli/accepted.rs", 1),
     ("src/cli/failure.rs", 1),
+    // What is wrong with an address, passed on with its place.
+    ("crates/cluster/src/cluster/clusterfile/read.rs", 1),
     // What came of going back.
     ("crates/cluster/src/inplace/engine.rs", 1),
     // Hints of checks, passed on by the plan that they refuse.

@@ -20,7 +20,7 @@ use super::diagnostic::Span;
 use super::lexer;
 use imgctl_base::image::Platform;
 use scope::Globals;
-use steps::Known;
+use scope::Known;
 
 /// Arguments that, given with `--build-arg`, are available in every `RUN` without a declaration and
 /// affect neither cache keys nor history (Dockerfile reference, "Predefined ARGs").

@@ -1,6 +1,7 @@
 //! Flags of `build` for CI systems, and where what CI systems read is written: their log, the files
 //! that their variables name, and the files of `--report`.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +13,7 @@ use crate::cli::report_output::ImagePage;
 use crate::cli::{context::Context, environment::Environment};
 use crate::ui::ci::{Annotation, Region, System};
 use crate::ui::edge::reader_is_gone;
-use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::progress::Reporter;
 use imgctl_base::text::Lines;
@@ -79,6 +80,8 @@ pub(crate) struct Reports {
     /// Paths of findings are relative to it.
     repository: PathBuf,
     began: Instant,
+    /// What a check found has been told.
+    told: Cell<bool>,
 }
 
 /// A file that is appended to.
@@ -126,6 +129,7 @@ impl Reports {
             page: ImagePage::default(),
             repository: root.unwrap_or_else(|| PathBuf::from(".")),
             began: Instant::now(),
+            told: Cell::new(false),
         })
     }
 
@@ -189,6 +193,7 @@ impl Reports {
             context.ui.note("--report html is about an image: a check alone does not write it");
         }
         let findings = report::findings_of_check(checked, &self.repository);
+        self.told.set(true);
         self.annotate(&findings, context);
         self.write_findings(&findings, context)?;
         let text = report::summary_of_check(&checked.name, &findings, checked.fails);
@@ -209,8 +214,7 @@ impl Reports {
 
     /// Reports a build or check that failed. A failure to report does not hide that error.
     pub(crate) fn failed(&self, error: &Error, context: &Context) {
-        // What a check found has been told.
-        if error.kind() == Kind::CheckFailed || reader_is_gone(error) {
+        if self.told.get() || reader_is_gone(error) {
             return;
         }
         let findings = report::findings_of_places(error.places(), &self.repository);

@@ -236,8 +236,8 @@ fn view((host, done): (&Host, &Done)) -> Value {
     after_help = "A file replaces DST atomically once it has been transferred; if DST is a directory, the file
 goes into it. The contents of a directory go into the directory DST, which is created if
 missing. Modes and modification times are preserved, symlinks stay symlinks. ~/ in DST is the home
-directory of the login user. Files are written
-as root (through sudo for other users) unless --as-user is given.
+directory of the login user. Files are written as root (through sudo for other users) unless
+--as-user is given.
 
 Examples:
   imgctl scp --cluster prod --roles node motd /etc/motd

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::cli::commands::manifest_members::{DetailArgs, choice, members};
-use crate::cli::commands::{push, store};
+use crate::cli::commands::{push, rmi};
 use crate::cli::{context::Context, image_options::GateArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{self, Descriptor, Digest, Reference};
@@ -297,7 +297,7 @@ struct RmArgs {
 fn rm(args: &RmArgs, context: &Context) -> Result<()> {
     let list = |name: &String| Ok(manifest_list::find(context.store()?, name)?.0);
     let chosen = args.lists.iter().map(list).collect::<Result<Vec<_>>>()?;
-    store::remove(&chosen, context)?;
+    rmi::remove(&chosen, context)?;
     let names: Vec<String> = chosen
         .iter()
         .map(|named| match &named.reference {

@@ -45,6 +45,7 @@ pub(crate) mod records;
 pub(crate) mod registry;
 pub(crate) mod renumber;
 pub(crate) mod report;
+pub(crate) mod rmi;
 pub(crate) mod sign;
 #[cfg(feature = "testing")]
 pub(crate) mod simulate;

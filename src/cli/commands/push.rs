@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::commands::store::remove;
+use crate::cli::commands::rmi::remove;
 use crate::cli::context::Context;
 use crate::cli::image_options::{PushFlags, parsed};
 use imgctl_base::error::{Error, IoContext, Result};

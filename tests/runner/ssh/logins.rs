@@ -78,6 +78,16 @@ fn relative_keys_are_recorded_as_absolute_paths() {
 }
 
 #[test]
+fn removing_an_image_names_the_clusters_that_have_it() {
+    let site = Site::new();
+    let ran = site.env.imgctl(["rmi", "localhost/demo:v2"]).ok();
+    assert!(!ran.stderr().contains("cluster"), "{}", ran.stderr());
+    let ran = site.env.imgctl(["rmi", "localhost/demo:v1"]).ok();
+    let said = ran.stderr();
+    assert!(said.contains("cluster t has localhost/demo:v1"), "{said}");
+}
+
+#[test]
 fn flags_log_in_instead_of_the_record() {
     let site = Site::new();
     for words in [

@@ -51,8 +51,10 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     let checked = lint::checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
     if checked.fails {
         let found = format!("the checks of {} have findings, which it calls errors", source.name);
+        let places = checked.findings.iter().filter_map(|finding| source.place(finding));
         return Err(Error::new(Kind::CheckFailed, found)
             .lines(checked.render(false).lines())
+            .at(places)
             .hint("correct them, or remove error=true from its `# check=` directive"));
     }
     let lease = store.lease()?;

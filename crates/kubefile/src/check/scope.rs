@@ -24,6 +24,15 @@ const PREDEFINED: [&str; 11] = [
     "TARGETSTAGE",
 ];
 
+/// What is known of each stage when its first instruction begins.
+pub(super) struct Known<'a> {
+    pub(super) globals: &'a Globals,
+    /// The earlier stages that the stages build on.
+    pub(super) parents: &'a [Option<usize>],
+    /// The images that the stages build on.
+    pub(super) bases: &'a [Option<BaseImage>],
+}
+
 /// Longer values count as unknown, so that `ENV a=$a$a` remains small.
 const MAX_VALUE: usize = 512;
 

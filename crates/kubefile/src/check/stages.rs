@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::scope::Globals;
-use super::steps::Known;
+use super::scope::{Globals, Known};
 use super::{BaseImage, CheckOptions, Diagnostic, InstructionKind, Kubefile, Stage, is_scratch};
 use crate::ast::From;
 use crate::expand;

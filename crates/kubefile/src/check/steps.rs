@@ -1,23 +1,14 @@
 //! Rules for instructions that depend on the values of variables. As in BuildKit, they concern only the
 //! stages that are built, if a target is chosen.
 
-use super::scope::{Globals, Scopes};
+use super::scope::{Known, Scopes};
 use super::variables::Undefined;
-use super::{BaseImage, CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, style};
+use super::{CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, style};
 use crate::ast::{Source, Transfer};
 use crate::expose;
 use crate::lexer;
 
 const TWICE: &str = "MultipleInstructionsDisallowed";
-
-/// What is known of each stage when its first instruction begins.
-pub(super) struct Known<'a> {
-    pub(super) globals: &'a Globals,
-    /// The earlier stages that the stages build on.
-    pub(super) parents: &'a [Option<usize>],
-    /// The images that the stages build on.
-    pub(super) bases: &'a [Option<BaseImage>],
-}
 
 pub(super) fn check(
     kubefile: &Kubefile,

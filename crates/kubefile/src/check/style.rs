@@ -1,6 +1,6 @@
 //! Rules for the style of single instructions.
 
-use super::steps::Known;
+use super::scope::Known;
 use super::{
     CheckOptions, Diagnostic, Instruction, InstructionKind, Kubefile, Stage, cluster, name_span,
 };
