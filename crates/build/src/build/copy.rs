@@ -86,6 +86,8 @@ pub(crate) struct Gathered<'a> {
     known_files: u64,
     /// Whether an archive is among the sources, whose entries replace what is there.
     replaces: bool,
+    /// Whether an archive is being added, whose modes `--chmod` does not change.
+    unpacks: bool,
 }
 
 impl<'a> Gathered<'a> {
@@ -101,6 +103,7 @@ impl<'a> Gathered<'a> {
             files: HashMap::new(),
             known_files: 0,
             replaces: false,
+            unpacks: false,
         }
     }
 
@@ -287,6 +290,7 @@ impl<'a> Gathered<'a> {
     /// an entry replaces what has its own name, whatever that is (moby/go-archive).
     pub(crate) fn add_archive(&mut self, items: Vec<Item>) -> Result<()> {
         self.files.clear();
+        self.unpacks = true;
         // Where the directory of the entry before is, as the archive names it and in the image.
         let mut parents: Option<(LayerPath, LayerPath)> = None;
         for mut item in items {
@@ -318,7 +322,9 @@ impl<'a> Gathered<'a> {
             self.items.push(item);
         }
         self.replaces = true;
-        self.imply_directories(&self.destination.path.clone())
+        self.imply_directories(&self.destination.path.clone())?;
+        self.unpacks = false;
+        Ok(())
     }
 
     /// Adds the files of a git repository below the destination, as those of a directory.
@@ -371,7 +377,7 @@ impl<'a> Gathered<'a> {
         }
         let (uid, gid) = self.flags.owner.unwrap_or((0, 0));
         let mode = match self.flags.chmod {
-            Some(Chmod::Octal(mode)) => mode,
+            Some(Chmod::Octal(mode)) if !self.unpacks => mode,
             _ => IMPLIED_DIRECTORY,
         };
         let mut entry = Entry::new(path.clone(), EntryKind::Directory, mode);
