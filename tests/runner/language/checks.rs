@@ -79,7 +79,12 @@ fn what_only_a_plan_or_values_show_is_a_mistake_too() {
             &[],
             &["FromAsCasing 1", "- 2"],
         ),
-        ("FROM scratch as a\n", &["--target=b"], &["- 1"]),
+        ("FROM scratch as a\n", &["--target=b"], &["- 1", "FromAsCasing 1"]),
+        (
+            "ARG T\nFROM $T\nMAINTAINER x\n",
+            &[],
+            &["- 2", "InvalidDefaultArgInFrom 2", "MaintainerDeprecated 3"],
+        ),
     ] {
         let ran = check(&language, text, &[&["--json"], flags].concat()).fails(2);
         assert_eq!(findings(&ran), expected, "{text}");

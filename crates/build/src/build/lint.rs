@@ -23,6 +23,8 @@ pub fn check(store: &Store, options: &Options) -> Result<Checked> {
     let (kubefile, mut mistakes) = source.parse_leniently(options)?;
     let context = file::context_tree(options, directory.as_ref(), &source)?;
     let mut stages = None;
+    // Behind a mistake in the language, findings would be guesses.
+    let readable = mistakes.first().map_or(usize::MAX, |first| first.span.line);
     if mistakes.is_empty() {
         match needed(options, &source, &kubefile) {
             Ok(needed) => stages = options.target.is_some().then_some(needed),
@@ -30,12 +32,9 @@ pub fn check(store: &Store, options: &Options) -> Result<Checked> {
         }
     }
     let mut checked = checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
-    if let Some(first) = mistakes.first() {
-        // Behind a mistake, findings would be guesses.
-        let line = first.span.line;
-        checked.findings.retain(|finding| finding.span.line < line);
-        checked.findings.extend(mistakes);
-    }
+    checked.findings.retain(|finding| finding.span.line < readable);
+    checked.findings.extend(mistakes);
+    checked.findings.sort_by_key(|finding| finding.span);
     checked.fails |= checked.has_mistakes();
     Ok(checked)
 }

@@ -37,7 +37,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("ReservedStageName", "FROM scratch AS context\n", "1:17"),
     ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A=1 DB_PASSWORD=x\n", "2:9"),
     ("SecretsUsedInArgOrEnv", "FROM scratch\nARG TOKEN\n", "2:5"),
-    ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A_KEY_FILE=1 KEY_VERSION=1 AUTH=1\n", "2:34"),
+    ("SecretsUsedInArgOrEnv", "FROM scratch\nENV A_KEY_FILE=1 KEY_VERSION=1 AUTH=1\n", "2:32"),
     ("ExposeInvalidFormat", "FROM scratch\nEXPOSE 80 8080:81\n", "2:11"),
     ("ExposeInvalidFormat", "FROM scratch\nEXPOSE 127.0.0.1:80:80/udp\n", "2:8"),
     ("FromPlatformFlagConstDisallowed", "FROM --platform=linux/amd64 scratch AS arm64\n", "1:17"),
@@ -61,7 +61,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("FromPlatformFlagConstDisallowed", "FROM --platform=x86_64 scratch AS x86_64\n", "1:17"),
     ("RedundantTargetPlatform", "FROM --platform=${TARGETPLATFORM:-linux/arm64} scratch\n", "1:17"),
     ("UndefinedArgInFrom", "FROM ${BASE:-a}$BASE\n", "1:8"),
-    ("UndefinedVar", "FROM scratch\nENV a=${b:-$b}\n", "2:10"),
+    ("UndefinedVar", "FROM scratch\nENV a=${b:-$b}\n", "2:12"),
     ("UndefinedVar", "FROM scratch\nCOPY <<E /f\n'$a' $a\nE\n", "2:1"),
     ("UndefinedVar", "FROM scratch\nLABEL a=$1\n", "2:9"),
     ("UndefinedVar", "FROM scratch\nUSER $HTTP_PROXY\n", "2:6"),
@@ -120,7 +120,7 @@ fn good_files_are_left_alone() {
         "FROM scratch\nARG OPTS\nENV OPTS=${OPTS:-\"x\"} PATH=$PATH:/x\n",
         "FROM scratch\nARG a=1 c=$a\nARG b=$a\nENV c=${b}\nLABEL d=$c e='$x' f=\\$y g=$(z)\n",
         "FROM scratch\nEXPOSE $undefined\nRUN echo $undefined\n",
-        "FROM scratch\nCOPY <<'E' --exclude=$x /f\n$a\nE\n",
+        "FROM scratch\nCOPY --exclude=$x <<'E' /f\n$a\nE\n",
         "FROM scratch\nARG BUILDKIT_SBOM_SCAN_STAGE\nLABEL a=$BUILDKIT_SBOM_SCAN_STAGE\n",
         "ARG b=base\nFROM scratch AS base\nWORKDIR /a\nFROM $b\nWORKDIR c\n",
         "FROM scratch\nARG d=/data\nWORKDIR ${d}\n",
@@ -219,7 +219,7 @@ fn ports_that_are_none_are_mistakes() {
 
 #[test]
 fn what_the_command_line_sets_counts() {
-    let text = "ARG base\nFROM --platform=$p $base\nARG d=$x\nWORKDIR $d\nEXPOSE 80/$q\n";
+    let text = "ARG base\nFROM --platform=$p $base\nARG d=$x\nWORKDIR $d\nARG q\nEXPOSE 80/$q\n";
     let kubefile = parse("Dockerfile", text.as_bytes()).unwrap();
     let given = [("base", "scratch"), ("d", "data"), ("q", "UDP")];
     let build_args =
@@ -230,7 +230,7 @@ fn what_the_command_line_sets_counts() {
         (2, "UndefinedArgInFrom"),
         (2, "InvalidDefaultArgInFrom"),
         (4, "WorkdirRelativePath"),
-        (5, "UndefinedVar"),
+        (6, "ExposeProtoCasing"),
     ];
     assert_eq!(found, expected);
 }
