@@ -43,6 +43,7 @@ fn expanding_option(option: Arg, home: &Path) -> Arg {
 
 fn expand(path: PathBuf, home: &Path) -> PathBuf {
     match path.strip_prefix("~") {
+        Ok(rest) if rest.as_os_str().is_empty() => home.to_owned(),
         Ok(rest) => home.join(rest),
         Err(_) => path,
     }

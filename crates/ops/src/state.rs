@@ -75,8 +75,10 @@ pub fn users_of(images: &[String], session: &Session<'_>) -> Result<Vec<(String,
 
 /// Compares names of images: `etcd:v1` is `localhost/etcd:v1` or `docker.io/library/etcd:v1` to the store.
 fn is_same(one: &str, other: &str) -> bool {
-    let parse = |name: &str| Reference::parse(name).ok();
-    one == other || parse(one).is_some_and(|one| parse(other) == Some(one))
+    let meant =
+        |name: &str| Reference::parse(name).map(|name| name.candidates()).unwrap_or_default();
+    let others = meant(other);
+    one == other || meant(one).iter().any(|name| others.contains(name))
 }
 
 /// Encrypts the state to the recipients that `to` names, and to nobody else. Returns the number of

@@ -14,7 +14,7 @@ use crate::build::options::{Attested, Built, Options, StepCounts};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, From, StagePlan};
 use crate::build::run_step::HOSTNAME;
-use crate::build::scope::{self, Scope};
+use crate::build::scope;
 use crate::build::shared::{Results, Shared, StageImage};
 use crate::build::stage::Stage;
 use crate::build::step_cache::{StatCache, StepCache};
@@ -183,7 +183,7 @@ fn with_source_date_epoch(
 ) -> Result<Options> {
     let mut options = options.clone();
     if options.timestamp.is_none() {
-        let globals = global_scope(source, kubefile, &options, &Platform::host())?;
+        let globals = plan::global_scope(source, kubefile, &options, &Platform::host())?;
         let given = options.build_args.get(EPOCH).cloned().or_else(|| globals.get(EPOCH));
         // An empty value is none.
         options.timestamp = given
@@ -247,7 +247,7 @@ fn platforms<'a>(
         return Ok(options.platforms_or_own());
     }
     let host = Platform::host();
-    let globals = global_scope(source, kubefile, options, &host)?;
+    let globals = plan::global_scope(source, kubefile, options, &host)?;
     let target = options.target.as_deref();
     let plan = plan::plan(source, kubefile, target, &options.build_contexts, &globals, &host)?;
     let fixed = |stage: &&StagePlan| {
@@ -279,7 +279,7 @@ fn save_stat_cache(files: Mutex<StatCache>, reporter: &dyn Reporter) {
 
 fn build_platform(shared: &Shared<'_>, platform: &Platform) -> Result<(StageImage, StepCounts)> {
     let kubefile = shared.kubefile;
-    let globals = global_scope(shared.source, kubefile, shared.options, platform)?;
+    let globals = plan::global_scope(shared.source, kubefile, shared.options, platform)?;
     let plan = plan::plan(
         shared.source,
         kubefile,
@@ -409,34 +409,6 @@ fn finish_sources(
         shared.results.wait(&BTreeSet::from([index]))?;
     }
     Ok(counts)
-}
-
-/// Returns the scope of the lines before the first FROM, with all of its arguments.
-pub(super) fn global_scope(
-    source: &Source,
-    kubefile: &Kubefile,
-    options: &Options,
-    platform: &Platform,
-) -> Result<Scope> {
-    let built = stage_name(options, kubefile);
-    let args = scope::platform_args(&Platform::host(), platform, built);
-    let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
-    for instruction in &kubefile.global_args {
-        if let InstructionKind::Arg(arguments) = &instruction.kind {
-            for (name, default) in arguments {
-                globals
-                    .declare(name, default.as_deref())
-                    .map_err(|error| scope::at(source, instruction, error))?;
-            }
-        }
-    }
-    Ok(globals)
-}
-
-/// Returns the value of `TARGETSTAGE`.
-pub(super) fn stage_name<'a>(options: &'a Options, kubefile: &'a Kubefile) -> &'a str {
-    let last = || kubefile.stages.last().and_then(|stage| stage.from.name.as_deref());
-    options.target.as_deref().or_else(last).unwrap_or("default")
 }
 
 /// Warns about build arguments that no ARG declares, which are probably misspelled.

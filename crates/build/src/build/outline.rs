@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::build::engine::{global_scope, stage_name};
 use crate::build::file::{self, Source};
 use crate::build::lint;
 use crate::build::options::Options;
 use crate::build::plan::{self, From, StagePlan};
+use crate::build::plan::{global_scope, stage_name};
 use crate::build::scope::{self, Args, Scope};
 use imgctl_base::error::Result;
 use imgctl_base::image::Platform;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::build::file::Source;
-use crate::build::options::{NamedContext, NamedContexts};
+use crate::build::options::{NamedContext, NamedContexts, Options};
 use crate::build::scope::{self, Scope};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
@@ -96,6 +96,34 @@ pub(super) fn stages_for(
     platform: &Platform,
 ) -> Result<Vec<StagePlan>> {
     Planner { source, kubefile, contexts }.needed(index, globals, platform)
+}
+
+/// Returns the scope of the lines before the first FROM, with all of its arguments.
+pub(super) fn global_scope(
+    source: &Source,
+    kubefile: &Kubefile,
+    options: &Options,
+    platform: &Platform,
+) -> Result<Scope> {
+    let built = stage_name(options, kubefile);
+    let args = scope::platform_args(&Platform::host(), platform, built);
+    let mut globals = Scope::global(kubefile.directives.escape, &options.build_args, args);
+    for instruction in &kubefile.global_args {
+        if let InstructionKind::Arg(arguments) = &instruction.kind {
+            for (name, default) in arguments {
+                globals
+                    .declare(name, default.as_deref())
+                    .map_err(|error| scope::at(source, instruction, error))?;
+            }
+        }
+    }
+    Ok(globals)
+}
+
+/// Returns the value of `TARGETSTAGE`.
+pub(super) fn stage_name<'a>(options: &'a Options, kubefile: &'a Kubefile) -> &'a str {
+    let last = || kubefile.stages.last().and_then(|stage| stage.from.name.as_deref());
+    options.target.as_deref().or_else(last).unwrap_or("default")
 }
 
 /// Returns the images that the stages start from, each once.
