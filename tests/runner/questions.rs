@@ -17,7 +17,7 @@ const ASKING: [&str; 9] = [
     // delete, reset, uninstall, renumber, run --prune, apply, restore: every plan that removes something.
     "crates/ops/src/work.rs",
     "src/cli/commands/cache.rs",
-    "src/cli/commands/store.rs",
+    "src/cli/commands/rmi.rs",
     "src/cli/commands/support_bundle.rs",
 ];
 
