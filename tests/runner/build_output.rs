@@ -1,11 +1,11 @@
 //! From a build to where its result is wanted, in one command: pushes under names and by digest, files
 //! and archives, manifest lists, attestations. docker-registry, skopeo and tar read what arrives.
 
-use std::net::TcpListener;
 use std::path::Path;
 
 use crate::common::registry::Registry;
 use crate::common::{Ran, TestEnv, json, tool};
+use imgctl_base::testing::free_port;
 use serde_json::Value;
 
 /// Exit codes of docs/cli.md.
@@ -57,7 +57,7 @@ fn tags(repository: &str) -> Vec<String> {
 
 /// An address where nothing listens.
 fn nowhere() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", free_port())
 }
 
 #[test]

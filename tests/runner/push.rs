@@ -260,8 +260,7 @@ fn a_push_that_was_killed_is_finished_by_the_next() {
 #[test]
 fn a_push_that_cannot_be_says_why() {
     let env = filled();
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nowhere = format!("{nowhere}/x:v1");
+    let nowhere = format!("127.0.0.1:{}/x:v1", imgctl_base::testing::free_port());
     for (words, code, expected) in [
         (&["push", "none:v1", "localhost:1/x"][..], NOT_FOUND, "none:v1"),
         (&["push", "x:v1"], USAGE, "a registry to push to"),

@@ -11,12 +11,30 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
 
 thread_local! {
     /// Whether this test (each has a thread of its own) has said that it is skipped.
     static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns a TCP port of 127.0.0.1 at which nobody listens, for a program that cannot choose one itself.
+///
+/// The kernel gives ports from 32768 on to whoever asks for any, as the tests beside this one do all the time: this
+/// one is below.
+///
+/// # Panics
+///
+/// If no port is free.
+pub fn free_port() -> u16 {
+    let random = || RandomState::new().build_hasher().finish();
+    let mut candidates = (0..1000).map(|_| 10_000 + u16::try_from(random() % 20_000).unwrap_or(0));
+    candidates
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap_or_else(|| panic!("of 1,000 ports none is free"))
 }
 
 /// Returns whether this test runs as root, so that it can go on. `false` only if

@@ -173,6 +173,32 @@ fn a_killed_supervisor_and_a_reboot_are_told_and_nothing_runs_on() {
 }
 
 #[test]
+fn a_signal_before_a_reboot_is_the_reboot() {
+    let env = TestEnv::new();
+    for (key, line, told) in [
+        ("itself", "kill -KILL $$", json!("killed by signal 9")),
+        ("its-last", "bash -c 'kill -TERM $$'; true", Value::Null),
+        ("failed", "exit 3", Value::Null),
+    ] {
+        let request = request(&env, key, line);
+        let first = act(&env, "run", &request);
+        assert_eq!(first.last()["reason"], told, "{key}");
+        assert_eq!(act(&env, "run", &request).last()["code"], first.last()["code"], "{key}");
+        let state = place(&env, key).join("state.json");
+        let mut value: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+        value["boot_id"] = json!("another");
+        fs::write(&state, value.to_string()).unwrap();
+        let later = act(&env, "run", &request);
+        if key == "failed" {
+            assert_eq!(later.last()["code"], 3);
+        } else {
+            let reason = later.last()["reason"].as_str().unwrap();
+            assert!(reason.contains("was rebooted"), "{key}: {reason}");
+        }
+    }
+}
+
+#[test]
 fn time_is_up_and_cancelled() {
     let env = TestEnv::new();
     let line = "(trap '' TERM; sleep 300) & sleep 300";

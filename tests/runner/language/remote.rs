@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use imgctl_base::testing::free_port;
+
 use super::Language;
 
 /// Answers `GET` with the path and the `Authorization` header of the request.
@@ -99,10 +101,6 @@ struct Repositories {
     served: String,
     plain: String,
     _daemons: [Daemon; 2],
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Repositories {

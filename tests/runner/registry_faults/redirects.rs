@@ -175,9 +175,7 @@ fn pages_are_not_followed_to_another_host() {
 fn a_redirect_to_where_nobody_is_says_where() {
     let bench = Bench::new();
     let layer = bench.layer();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = imgctl_base::testing::free_port();
     let to = Answer::redirect(&format!("http://127.0.0.1:{port}/signed?signature=pw-hidden"));
     bench.proxy.on("GET", BLOB, Fault::Answer(to));
     let repository = bench.repository();

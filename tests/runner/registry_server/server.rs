@@ -63,9 +63,7 @@ impl Server {
     /// Debian's docker-registry on the same sort of directory.
     pub(crate) fn docker(directory: &Path) -> Self {
         for _ in 0..20 {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap().to_string();
-            drop(listener);
+            let address = format!("127.0.0.1:{}", imgctl_base::testing::free_port());
             let config = directory.with_extension("yml");
             let text = format!(
                 "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}, delete: {{enabled: true}}}}\nhttp: {{addr: '{address}'}}\nlog: {{level: error}}\n",

@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_listening_socket_is_seen_and_a_closed_one_is_not() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let port = imgctl_base::testing::free_port();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
         assert!(listening().contains(&port));
         drop(listener);
         assert!(!listening().contains(&port));

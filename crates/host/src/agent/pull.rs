@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_registry_that_cannot_be_reached_is_no_lost_host() {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let gone = format!("127.0.0.1:{}", imgctl_base::testing::free_port());
         let error = pull_from(&gone, true).0.unwrap_err();
         assert_eq!(error.kind(), Kind::Failed, "{error}");
         assert!(error.to_string().contains(&gone), "{error}");

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use imgctl_base::testing::free_port;
+
 /// An sshd with its own directory that stops when the value is dropped.
 pub struct Sshd {
     pub port: u16,
@@ -94,11 +96,6 @@ impl Sshd {
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
-}
-
-fn free_port() -> u16 {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
 }
 
 /// Returns whether this sshd supports `PerSourcePenalties` (9.8 and later).

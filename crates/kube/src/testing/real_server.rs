@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{net::TcpListener, sync::Arc};
 
 use crate::api::Api;
 use crate::client;
 use crate::testing::credentials;
+use imgctl_base::testing::free_port;
 
 /// Startup is slow on a busy machine.
 const BEGIN: Duration = Duration::from_secs(180);
@@ -25,11 +26,6 @@ impl Drop for Real {
             let _ = process.wait();
         }
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 impl Real {

@@ -309,13 +309,12 @@ impl Place {
             let connection = self.connection(&url, home)?;
             let response =
                 carry(&connection, request, &url, &self.shared.pace, sending.as_deref()).await?;
-            if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            if !is_redirect(response.status) {
                 return Ok((response, at_home));
             }
             let next = self.redirected(&response, home)?;
             if streamed || !(ask.method.is_safe() || next.origin() == home.origin()) {
-                let host = next.host_str().unwrap_or_default();
-                return Err(self.redirect_refused(host, "uploads do not follow redirects"));
+                return Err(self.redirected_upload(&next));
             }
             seen.push(url);
             if seen.contains(&next) {
@@ -327,6 +326,21 @@ impl Place {
             }
             url = next;
         }
+    }
+
+    /// Returns the failure for an upload that is redirected to `next`.
+    fn redirected_upload(&self, next: &Url) -> Failure {
+        let host = next.host_str().unwrap_or_default();
+        self.redirect_refused(host, "uploads do not follow redirects")
+    }
+
+    /// Returns the failure for the response to an upload, if it is a redirect.
+    pub(super) async fn refuse_redirect(&self, response: &Response) -> Result<(), Failure> {
+        if !is_redirect(response.status) {
+            return Ok(());
+        }
+        let next = self.redirected(response, self.base().await?)?;
+        Err(self.redirected_upload(&next))
     }
 
     /// Returns the target of a redirect, if it is allowed.
@@ -378,6 +392,10 @@ impl Place {
         )
         .into()
     }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 /// Maximum number of redirects of one request.

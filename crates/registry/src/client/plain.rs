@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// Makes one attempt with `part` as the body and the authorization that the host is known to
-    /// require. Any response but 2xx is a failure that may pass.
+    /// require. A redirect is refused; any other response but 2xx is a failure that may pass.
     pub(super) async fn send_file(
         &self,
         ask: &Ask,
@@ -78,14 +78,16 @@ impl Place {
             Failure::passing(Error::new(Kind::Network, broke).caused_by(error))
         })?;
         tracing::debug!("{} {}{}: {status}", ask.method, self.host.name, url.path());
+        let response = Response::without_body(status, headers, url);
         if status.is_success() {
-            return Ok(Response::without_body(status, headers, url));
+            return Ok(response);
         }
+        self.refuse_redirect(&response).await?;
         let refused = format!("{} answered {status}", self.host.name);
         Err(Failure {
             error: Error::new(Kind::Network, refused),
             again: true,
-            retry_after: retry_after(&headers),
+            retry_after: retry_after(&response.headers),
             status: Some(status),
         })
     }

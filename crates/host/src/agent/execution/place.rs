@@ -26,6 +26,9 @@ const LONGEST_NAME: usize = 180;
 /// Maximum size of `state.json` and `outcome.json`, in bytes; both are far smaller.
 const LONGEST_RECORD: u64 = 64 << 10;
 
+/// Start of the reason if a signal ended the command; its number follows.
+pub(super) const KILLED: &str = "killed by signal ";
+
 /// One key's directory.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
@@ -52,7 +55,16 @@ pub(super) struct Record {
     pub(super) duration_ms: u64,
 }
 
+/// Exit codes of a shell whose last command died of a signal are this number and the signal's.
+const SIGNALLED: i32 = 128;
+
 impl Record {
+    /// Returns whether a signal ended the command, or what a script was running last.
+    pub(super) fn is_by_signal(&self) -> bool {
+        let of_shell = self.code.is_some_and(|code| code > SIGNALLED);
+        of_shell || self.reason.as_ref().is_some_and(|reason| reason.starts_with(KILLED))
+    }
+
     pub(super) fn outcome(&self, place: &Place, recalled: bool) -> Outcome {
         Outcome {
             code: self.code,

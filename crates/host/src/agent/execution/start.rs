@@ -77,13 +77,19 @@ pub(super) fn begin(place: &Place, request: &Run, program: &Path, again: bool) -
 
 /// Returns the outcome of a key without a live supervisor, or `None` if the key has never run.
 fn end_of_the_dead(place: &Place) -> Result<Option<Record>> {
-    if let Some(record) = place.record()? {
-        return Ok(Some(record));
+    let state = place.state()?;
+    let is_of_this_boot =
+        state.as_ref().is_none_or(|state| state.boot_id == surroundings::boot_id());
+    match place.record()? {
+        // A host that goes down may end the command a moment before its supervisor, which then
+        // records the signal as the command's own end.
+        Some(record) if is_of_this_boot || !record.is_by_signal() => return Ok(Some(record)),
+        _ => {}
     }
-    let Some(state) = place.state()? else {
+    let Some(state) = state else {
         return Ok(None);
     };
-    let reason = if state.boot_id == surroundings::boot_id() {
+    let reason = if is_of_this_boot {
         surroundings::kill_marked(&state.marker);
         "its supervisor was killed while it ran"
     } else {

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::agent::execution::log::{LONGEST_LINE, Stream, Writer};
-use crate::agent::execution::place::{Place, Record, State};
+use crate::agent::execution::place::{KILLED, Place, Record, State};
 use crate::agent::execution::start::Said;
 use crate::agent::execution::surroundings;
 use crate::agent::protocol::Run;
@@ -283,7 +283,7 @@ fn describe(
     if end.cancelled {
         return (None, Some("cancelled".to_owned()));
     }
-    let reason = status.signal().map(|number| format!("killed by signal {number}"));
+    let reason = status.signal().map(|number| format!("{KILLED}{number}"));
     (status.code(), reason)
 }
 

@@ -149,10 +149,7 @@ fn mirrors_are_gone_through_and_gone_back_from() {
     });
     let empty = Fake::start(|_| Answer::not_found());
     let lying = Fake::start(|_| Answer::new("200 OK", &[], b"something else"));
-    let closed = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
+    let closed = format!("127.0.0.1:{}", imgctl_base::testing::free_port());
     let client = client(None);
     let mirrors = [closed.as_str(), &empty.host, &lying.host, &breaking.host];
     let repository = behind(&client, &mirrors, &origin.host, "app");
