@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use serde_json::{Map, Value};
+
 use imgctl_base::error::{Error, IoContext as _, Result};
 
 /// Maximum size of a configuration file, in bytes.
@@ -44,6 +46,13 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Returns the member `name` of an object in JSON. Its case counts only if several differ in
+/// nothing else, as in the programs written in Go for which such files and answers are made.
+pub(crate) fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let any_case = || object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    object.get(name).or_else(|| any_case().map(|(_, value)| value))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::challenge::Auth;
+use crate::client::challenge::{self, Auth};
 use crate::client::hosts::{Place, Pool, Shared, is_local_name};
 use crate::client::http::Pace;
 use crate::client::{ClientOptions, Inner, Repository};
@@ -35,6 +35,8 @@ pub struct Access {
 struct AccessPlace {
     host: String,
     repository: String,
+    path: String,
+    headers: Vec<(String, String)>,
     insecure: bool,
     by_digest: bool,
     asked: bool,
@@ -127,6 +129,15 @@ impl AccessPlace {
         Ok(Self {
             host: place.host.name.clone(),
             repository: place.repository.clone(),
+            path: place.path.clone(),
+            headers: place
+                .headers
+                .iter()
+                .map(|(name, value)| {
+                    let value = String::from_utf8_lossy(value.as_bytes());
+                    (name.to_string(), value.into_owned())
+                })
+                .collect(),
             insecure: place.host.insecure,
             by_digest: place.by_digest,
             asked: place.host.asked,
@@ -150,11 +161,16 @@ impl AccessPlace {
         };
         let pool = Pool { insecure: self.insecure, public: false, certificates };
         let credential = self.credential.as_ref().map(GivenCredential::credential);
+        let headers = self.headers.iter();
+        let headers: Vec<_> =
+            headers.map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect();
         let auth = Auth::with_credential(&self.repository, credential);
         Ok(Place {
             shared: Arc::clone(shared),
             host: Arc::new(shared.new_host(&self.host, pool, self.asked, auth)?),
             repository: self.repository.clone(),
+            path: self.path.clone(),
+            headers: challenge::headers(&headers)?,
             by_digest: self.by_digest,
             by_tag: false,
             mirror,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, header};
 use reqwest::Url;
+use serde_json::{Map, Value};
 
 use crate::client::challenge::{
     Authorization, Challenge, Scopes, Token, basic, bearer, secrets_of,
@@ -19,6 +20,7 @@ use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, carry};
 use crate::client::resolver::{PrivateAddress, looks_private};
 use crate::client::retry::{may_pass, retry_after};
+use crate::config_file::member;
 use crate::credentials::{Credential, Login};
 use crate::registries::Certificates;
 use imgctl_base::error::{Error, Kind, Result};
@@ -295,25 +297,27 @@ fn refusal(
         .into()
 }
 
-#[derive(serde::Deserialize)]
-struct Answer {
-    token: Option<String>,
-    access_token: Option<String>,
-    expires_in: Option<u64>,
-}
-
+/// Reads a token server's answer. As other clients do, an empty token counts as absent, and a
+/// validity that is no positive number as the least.
 fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
     // A parser's message may quote the input, so it is dropped.
-    let answer: Answer = serde_json::from_slice(body)
+    let answer: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|_| Error::bad_content("it is not the JSON of a token"))?;
-    let text = answer.token.or(answer.access_token).unwrap_or_default();
-    if text.is_empty() {
-        return Err(Error::bad_content("the response contains no token"));
-    }
-    let validity = answer.expires_in.unwrap_or(LEAST_VALIDITY).clamp(LEAST_VALIDITY, MOST_VALIDITY);
+    let text = ["token", "access_token"]
+        .into_iter()
+        .filter_map(|name| member(&answer, name)?.as_str())
+        .find(|text| !text.is_empty())
+        .ok_or_else(|| Error::bad_content("the response contains no token"))?;
+    let validity = match member(&answer, "expires_in") {
+        // The conversion saturates, so a negative number becomes 0.
+        Some(Value::Number(seconds)) => seconds.as_f64().unwrap_or_default() as u64,
+        Some(Value::String(seconds)) => seconds.trim().parse().unwrap_or_default(),
+        _ => LEAST_VALIDITY,
+    };
+    let validity = validity.clamp(LEAST_VALIDITY, MOST_VALIDITY);
     Ok(Token {
         authorization: Authorization {
-            value: bearer(&text)?,
+            value: bearer(text)?,
             source: credential.map(|credential| credential.source.clone()),
         },
         until: Instant::now() + Duration::from_secs(validity) - MARGIN,
@@ -324,6 +328,38 @@ fn read(body: &[u8], credential: Option<&Credential>) -> Result<Token> {
 mod tests {
     use super::*;
     use imgctl_base::testing::damaged;
+
+    fn seconds(body: &str) -> Option<u64> {
+        let token = read(body.as_bytes(), None).ok()?;
+        assert_eq!(token.authorization.value, "Bearer t", "{body}");
+        let left = token.until + MARGIN - Instant::now();
+        Some(left.as_secs_f64().round() as u64)
+    }
+
+    #[test]
+    fn answers_of_other_forms_are_tokens_too() {
+        for (body, expected) in [
+            (r#"{"token":"t","expires_in":300}"#, Some(300)),
+            (r#"{"token":"t"}"#, Some(60)),
+            (r#"{"token":"t","expires_in":-1}"#, Some(60)),
+            (r#"{"token":"t","expires_in":0,"issued_at":"once"}"#, Some(60)),
+            (r#"{"token":"t","expires_in":300.5,"scope":null}"#, Some(300)),
+            (r#"{"token":"t","expires_in":"300"}"#, Some(300)),
+            (r#"{"token":"t","expires_in":1e300}"#, Some(3600)),
+            (r#"{"token":"t","expires_in":18446744073709551616}"#, Some(3600)),
+            (r#"{"token":"t","expires_in":[]}"#, Some(60)),
+            (r#"{"token":"","access_token":"t"}"#, Some(60)),
+            (r#"{"token":null,"access_token":"t"}"#, Some(60)),
+            (r#"{"Token":"t","Expires_In":90}"#, Some(90)),
+            (r#"{"token":"t","access_token":""}"#, Some(60)),
+            (r#"{"token":"","access_token":""}"#, None),
+            (r#"{"refresh_token":"t"}"#, None),
+            (r#""t""#, None),
+            ("t", None),
+        ] {
+            assert_eq!(seconds(body), expected, "{body}");
+        }
+    }
 
     #[test]
     fn any_answer_is_a_token_or_refused() {

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::credentials::{Credential, Login};
+use crate::credentials::{Credential, Login, Secret};
 use imgctl_base::error::{Error, Result};
 
 /// Maximum length of the header, in bytes; a longer one is ignored.
@@ -81,8 +81,12 @@ impl Scopes {
 pub(super) fn of_headers(headers: &HeaderMap) -> Option<Challenge> {
     let mut basic = None;
     for value in headers.get_all(header::WWW_AUTHENTICATE) {
-        let text = value.to_str().ok().filter(|text| text.len() <= LONGEST);
-        for (scheme, parameters) in parse(text.unwrap_or_default()) {
+        if value.len() > LONGEST {
+            continue;
+        }
+        // A realm may hold any bytes above 0x7f (RFC 9110, section 5.6.4).
+        let text = String::from_utf8_lossy(value.as_bytes());
+        for (scheme, parameters) in parse(&text) {
             if scheme.eq_ignore_ascii_case("basic") {
                 basic = Some(Challenge::Basic);
             } else if scheme.eq_ignore_ascii_case("bearer")
@@ -134,7 +138,9 @@ fn token(text: &str) -> (&str, &str) {
 /// Returns a token or quoted string, and the text after it.
 fn parameter_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
-        let (word, rest) = token(text);
+        // More than a token: some registries do not quote the address of a realm.
+        let end = text.find([',', ' ', '\t', '"']).unwrap_or(text.len());
+        let (word, rest) = text.split_at(end);
         return (!word.is_empty()).then(|| (word.to_owned(), rest));
     };
     let mut value = String::new();
@@ -235,6 +241,17 @@ pub(super) fn secrets_of(login: &Login) -> Vec<String> {
     }
 }
 
+/// Returns configured headers as they are sent.
+pub(super) fn headers(pairs: &[(String, Secret)]) -> Result<Vec<(HeaderName, HeaderValue)>> {
+    let mut headers = Vec::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let name = HeaderName::try_from(name)
+            .map_err(|_| Error::bad_content(format!("`{name}` is not the name of a header")))?;
+        headers.push((name, secret(value.expose().to_owned())?));
+    }
+    Ok(headers)
+}
+
 /// Returns a header value that is hidden from logs.
 fn secret(text: String) -> Result<HeaderValue> {
     let mut value = HeaderValue::try_from(text).map_err(|_| {
@@ -284,6 +301,20 @@ mod tests {
             challenge(&["Bearer realm=\"https://a\",realm=\"https://b\""]),
             bearer("https://a", None, "")
         );
+        assert_eq!(
+            challenge(&["Bearer realm=https://a/t?x=y,service=s, Basic realm=/"]),
+            bearer("https://a/t?x=y", Some("s"), "")
+        );
+        assert_eq!(challenge(&["Basic realm=/"]), Some(Challenge::Basic));
+    }
+
+    #[test]
+    fn a_realm_need_not_be_ascii() {
+        for value in [&b"Basic realm=\"R\xe9pertoire\""[..], "Basic realm=\"Ré\"".as_bytes()] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_bytes(value).unwrap());
+            assert_eq!(of_headers(&headers), Some(Challenge::Basic));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Url;
 use tokio::runtime::Runtime;
 
@@ -259,6 +259,10 @@ pub(super) struct Place {
     pub(super) host: Arc<Host>,
     /// Name of the repository at this host; empty for requests that concern no repository.
     pub(super) repository: String,
+    /// Path of the API.
+    pub(super) path: String,
+    /// Headers of every request to the host itself.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) by_digest: bool,
     pub(super) by_tag: bool,
     /// Whether this is a mirror with another place to fall back to.
@@ -313,6 +317,8 @@ impl Repository {
                 host: shared.peer(&SocketAddr::new(address, port).to_string(), token)?,
                 shared: Arc::clone(&shared),
                 repository: repository.to_owned(),
+                path: "v2".to_owned(),
+                headers: Vec::new(),
                 by_digest: true,
                 by_tag: true,
                 mirror: false,

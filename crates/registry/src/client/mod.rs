@@ -277,6 +277,8 @@ impl Client {
             shared: Arc::clone(&self.shared),
             host: self.shared.host(endpoint, endpoint.host == asked)?,
             repository: endpoint.repository.clone(),
+            path: endpoint.path.clone(),
+            headers: challenge::headers(&endpoint.headers)?,
             by_digest: endpoint.by_digest,
             by_tag: endpoint.by_tag,
             mirror,

@@ -60,7 +60,7 @@ impl Place {
         let mut names = Vec::new();
         let mut wrong = 0;
         let first = Address::Path(path.to_owned(), vec![("n", PAGE.to_owned())]);
-        self.pages(&doing, first, &scopes, |body| {
+        self.pages(&doing, first, &scopes, &[], |body| {
             let page: Names = serde_json::from_slice(body)
                 .map_err(|error| Error::bad_content("the list is malformed").caused_by(error))?;
             for name in members(page).unwrap_or_default() {
@@ -83,12 +83,14 @@ impl Place {
     }
 
     /// Passes each page, starting at `first`, to `take`. If a registry does not accept the
-    /// requested page length (400), asks without it.
+    /// requested page length (400), asks without it. A registry whose answer is one of `absent` has
+    /// no such list: the error is of kind NotFound.
     pub(super) async fn pages(
         &self,
         doing: &str,
         first: Address,
         scopes: &Scopes,
+        absent: &'static [StatusCode],
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<HeaderMap> {
         let mut next = Some(first);
@@ -101,6 +103,7 @@ impl Place {
                     .context(doing));
             }
             let mut ask = Ask::new(doing.to_owned(), Method::GET, address, scopes.clone());
+            ask.understood = absent;
             let sized = match &ask.address {
                 Address::Path(path, query) if query.iter().any(|(name, _)| *name == "n") => {
                     ask.understood = &[StatusCode::BAD_REQUEST];
@@ -114,6 +117,10 @@ impl Place {
             {
                 next = Some(Address::from(path));
                 continue;
+            }
+            if !response.status.is_success() {
+                let message = format!("{} answered {}", self.host.name, response.status);
+                return Err(Error::not_found(message).context(doing));
             }
             length += body.len();
             if length > MAX_LIST {
@@ -138,10 +145,24 @@ impl Place {
         subject: &Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>> {
-        let mut found = match self.referrers_by_api(subject, artifact_type).await {
-            Err(error) if error.kind() == Kind::NotFound => self.referrers_by_tag(subject).await?,
-            other => other?,
-        };
+        let mut found = Vec::new();
+        if let Err(error) = self.referrers_by_api(subject, artifact_type, &mut found).await {
+            match error.kind() {
+                // The registry has the API: the tag is no better.
+                _ if !found.is_empty() => return Err(error),
+                // A registry without it may answer with an error or a page for people.
+                Kind::NotFound | Kind::BadContent => {
+                    tracing::debug!("{error}: using the fallback tag");
+                    found = self.referrers_by_tag(subject).await?.unwrap_or_default();
+                }
+                // What is refused may be the API alone, so what the tag lists counts.
+                Kind::Denied => match self.referrers_by_tag(subject).await {
+                    Ok(Some(tagged)) => found = tagged,
+                    _ => return Err(error),
+                },
+                _ => return Err(error),
+            }
+        }
         // Registries are not required to filter.
         found.retain(|entry| {
             artifact_type.is_none_or(|wanted| entry.artifact_type.as_deref() == Some(wanted))
@@ -153,13 +174,13 @@ impl Place {
         &self,
         subject: &Digest,
         artifact_type: Option<&str>,
-    ) -> Result<Vec<Descriptor>> {
+        found: &mut Vec<Descriptor>,
+    ) -> Result<()> {
         let doing = format!("cannot list what refers to {subject} in {}", self.name());
         let query = artifact_type.map(|wanted| ("artifactType", wanted.to_owned()));
         let first = Address::Path(format!("referrers/{subject}"), query.into_iter().collect());
         let scopes = Scopes::repository(&self.repository, "pull");
-        let mut found = Vec::new();
-        self.pages(&doing, first, &scopes, |body| {
+        self.pages(&doing, first, &scopes, &WITHOUT_API, |body| {
             found.extend(index(body)?.manifests);
             if found.len() > MAX_REFERRERS {
                 return Err(Error::bad_content(format!("there are more than {MAX_REFERRERS}")));
@@ -167,13 +188,14 @@ impl Place {
             Ok(())
         })
         .await?;
-        Ok(found)
+        Ok(())
     }
 
-    async fn referrers_by_tag(&self, subject: &Digest) -> Result<Vec<Descriptor>> {
+    /// Returns what the fallback tag lists; `None` if there is no such tag.
+    async fn referrers_by_tag(&self, subject: &Digest) -> Result<Option<Vec<Descriptor>>> {
         match self.document(&fallback_tag(subject)).await {
-            Ok(document) => Ok(index(&document.bytes)?.manifests),
-            Err(error) if error.kind() == Kind::NotFound => Ok(Vec::new()),
+            Ok(document) => Ok(Some(index(&document.bytes)?.manifests)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -200,7 +222,7 @@ impl Place {
     /// tag cannot be locked.
     async fn add_to_tag(&self, subject: &Digest, entry: Descriptor) -> Result<()> {
         for round in 0.. {
-            let mut manifests = self.referrers_by_tag(subject).await?;
+            let mut manifests = self.referrers_by_tag(subject).await?.unwrap_or_default();
             if manifests.iter().any(|known| known.digest == entry.digest) {
                 return Ok(());
             }
@@ -234,8 +256,10 @@ fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
         };
         let is_next = parameters.split(';').any(|parameter| {
             parameter.split_once('=').is_some_and(|(name, value)| {
+                // One attribute may hold several relations (RFC 8288, section 3.3).
+                let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();
                 name.trim().eq_ignore_ascii_case("rel")
-                    && value.trim().trim_matches('"').eq_ignore_ascii_case("next")
+                    && relations.any(|relation| relation.eq_ignore_ascii_case("next"))
             })
         });
         if !is_next {
@@ -257,6 +281,17 @@ fn following(headers: &HeaderMap, from: &Url) -> Result<Option<Url>> {
     Ok(None)
 }
 
+/// Answers, besides 404, of registries without the referrers API. Artifactory gives 406, others
+/// take the path for a request that they do not understand.
+const WITHOUT_API: [StatusCode; 7] = [
+    StatusCode::BAD_REQUEST,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::NOT_ACCEPTABLE,
+    StatusCode::GONE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::UNPROCESSABLE_ENTITY,
+    StatusCode::NOT_IMPLEMENTED,
+];
 /// Maximum number of referrers of one manifest.
 const MAX_REFERRERS: usize = 100_000;
 /// Number of times the tag is written again after a concurrent change.
@@ -309,6 +344,7 @@ mod tests {
         for link in [
             "</v2/a/tags/list?last=b&n=2>; rel=\"next\"",
             "</v2/a/tags/list?last=b&n=2>;rel=next",
+            "</v2/a/tags/list?last=b&n=2>; rel=\"prev next\"",
             "<https://r.example:5000/v2/a/tags/list?last=b&n=2>; title=x; REL=\"next\"",
             "<http://r.example/v2/a/tags/list?last=b&n=2>; rel=next",
         ] {

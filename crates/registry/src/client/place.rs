@@ -6,7 +6,7 @@
 //! credentials.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use reqwest::{Body, Url};
 
 use crate::client::auth::no_credentials;
@@ -86,8 +86,8 @@ impl Place {
             Address::Path(path, query) => (path, query),
         };
         let path = match self.repository.as_str() {
-            "" => format!("v2/{path}"),
-            repository => format!("v2/{repository}/{path}"),
+            "" => format!("{}/{path}", self.path),
+            repository => format!("{}/{repository}/{path}", self.path),
         };
         let mut url = self
             .base()
@@ -304,7 +304,8 @@ impl Place {
                 None => (ask.body.clone().into(), None),
             };
             let streamed = sending.is_some();
-            let request = built(ask, &url, authorization.filter(|_| at_home), body)?;
+            let headers = if at_home { &self.headers[..] } else { &[] };
+            let request = built(ask, &url, headers, authorization.filter(|_| at_home), body)?;
             let connection = self.connection(&url, home)?;
             let response =
                 carry(&connection, request, &url, &self.shared.pace, sending.as_deref()).await?;
@@ -385,12 +386,17 @@ const MAX_REDIRECTS: usize = 5;
 fn built(
     ask: &Ask,
     url: &Url,
+    configured: &[(HeaderName, HeaderValue)],
     authorization: Option<&Authorization>,
     body: Body,
 ) -> Result<http::Request<Body>> {
     let mut request = http::Request::builder().method(&ask.method).uri(url.as_str());
     if let Some(headers) = request.headers_mut() {
         headers.clone_from(&ask.headers);
+        let added = configured.iter().filter(|(name, _)| !ask.headers.contains_key(name));
+        for (name, value) in added {
+            headers.append(name, value.clone());
+        }
         if let Some(authorization) = authorization {
             headers.insert(header::AUTHORIZATION, authorization.value.clone());
         }

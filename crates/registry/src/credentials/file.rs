@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize as _;
 use serde_json::{Map, Value, json};
 
-use crate::config_file;
+use crate::config_file::{self, member};
 use crate::credentials::helper::Helper;
 use crate::credentials::lookup::{self, DOCKER_HUB_KEY, Malformed};
 use crate::credentials::{Credential, Key, Secret};
@@ -121,14 +121,17 @@ impl<'a> AuthFile<'a> {
         let Some(host) = keys.last() else {
             return Ok(None);
         };
-        if let Some(name) = self.helper_of(host)? {
+        match self.helper_of(host)? {
             // containers-auth.json(5): the file's own entry for this host does not count.
-            return self.ask(name, host);
-        }
-        if let Some(name) = self.helper_for_all()?
-            && let Some(found) = self.ask(name, host)?
-        {
-            return Ok(Some(found));
+            Some(name) if !name.is_empty() => return self.ask(name, host),
+            Some(_) => {}
+            None => {
+                if let Some(name) = self.helper_for_all()?
+                    && let Some(found) = self.ask(name, host)?
+                {
+                    return Ok(Some(found));
+                }
+            }
         }
         let Some(auths) = self.auths()? else {
             return Ok(None);
@@ -158,15 +161,19 @@ impl<'a> AuthFile<'a> {
             .map_err(|error| error.context(format!("cannot use {}", self.path.display())))
     }
 
-    /// Returns the host's helper from `credHelpers`.
+    /// Returns the host's helper from `credHelpers`. An empty name means this file, also if there is
+    /// a default helper (docker's cli/config/configfile).
     fn helper_of(&self, host: &str) -> Result<Option<&str>> {
-        match self.root.get("credHelpers") {
+        match member(&self.root, "credHelpers") {
             _ if self.legacy => Ok(None),
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(helpers)) => helpers
                 .iter()
                 .find(|(key, _)| lookup::host_of(key, false) == Some(host))
-                .map(|(key, name)| name.as_str().ok_or_else(|| self.wrong(key)))
+                .map(|(key, name)| match name {
+                    Value::Null => Ok(""),
+                    name => name.as_str().ok_or_else(|| self.wrong(key)),
+                })
                 .transpose(),
             Some(_) => Err(self.wrong("credHelpers")),
         }
@@ -174,7 +181,7 @@ impl<'a> AuthFile<'a> {
 
     /// Returns the default helper from `credsStore`.
     fn helper_for_all(&self) -> Result<Option<&str>> {
-        match self.root.get("credsStore") {
+        match member(&self.root, "credsStore") {
             _ if self.legacy => Ok(None),
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(name)) => {
@@ -188,7 +195,7 @@ impl<'a> AuthFile<'a> {
         if self.legacy {
             return Ok(Some(&self.root));
         }
-        match self.root.get("auths") {
+        match member(&self.root, "auths") {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(auths)) => Ok(Some(auths)),
             Some(_) => Err(self.wrong("auths")),
@@ -200,7 +207,12 @@ impl<'a> AuthFile<'a> {
         if self.legacy {
             return Ok(&mut self.root);
         }
-        let auths = self.root.entry("auths").or_insert(Value::Null);
+        let is_auths = |name: &&String| name.eq_ignore_ascii_case("auths");
+        let name = match self.root.keys().find(is_auths) {
+            Some(name) if !self.root.contains_key("auths") => name.clone(),
+            _ => "auths".to_owned(),
+        };
+        let auths = self.root.entry(name).or_insert(Value::Null);
         if auths.is_null() {
             *auths = json!({});
         }
@@ -217,7 +229,7 @@ impl<'a> AuthFile<'a> {
     /// Stores a login where the file's configuration requires it. Returns the location.
     pub(super) fn store(&mut self, key: &Key, user: &str, password: &Secret) -> Result<String> {
         let helper = match self.helper_of(key.registry())? {
-            Some(name) => Some(name),
+            Some(name) => Some(name).filter(|name| !name.is_empty()),
             None => self.helper_for_all()?,
         };
         let mut kept = self.path.display().to_string();
@@ -248,7 +260,7 @@ impl<'a> AuthFile<'a> {
     pub(super) fn remove(&mut self, key: &Key) -> Result<bool> {
         let mut removed = false;
         let helpers = [self.helper_of(key.registry())?, self.helper_for_all()?];
-        for name in helpers.into_iter().flatten() {
+        for name in helpers.into_iter().flatten().filter(|name| !name.is_empty()) {
             let helper = self.helper(name)?;
             for server in servers(&key.to_string()) {
                 removed |= helper.erase(server)?;
@@ -264,7 +276,7 @@ impl<'a> AuthFile<'a> {
         if let Some(auths) = self.auths()? {
             names.extend(auths.keys().cloned());
         }
-        if let Some(Value::Object(helpers)) = self.root.get("credHelpers") {
+        if let Some(Value::Object(helpers)) = member(&self.root, "credHelpers") {
             names.extend(helpers.keys().cloned());
         }
         let mut removed: Vec<String> = Vec::new();

@@ -7,8 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
+use crate::config_file::member;
 use crate::credentials::{Login, Secret};
 use imgctl_base::error::{Error, IoContext as _, Result};
 
@@ -39,13 +41,6 @@ struct Kept<'a> {
     server: &'a str,
     username: &'a str,
     secret: &'a str,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Got {
-    username: String,
-    secret: String,
 }
 
 impl Helper {
@@ -85,18 +80,20 @@ impl Helper {
         let Some(answer) = self.run("get", server.as_bytes())? else {
             return Ok(None);
         };
-        let got: Got = serde_json::from_slice(&answer).map_err(|_| {
+        let got: Map<String, Value> = serde_json::from_slice(&answer).map_err(|_| {
             Error::failed(format!("{} returned no login for {server}", self.program))
                 .hint(format!("try it: echo {server} | {} get", self.program))
         })?;
-        if got.secret.is_empty() {
+        let text = |name| member(&got, name).and_then(Value::as_str).unwrap_or_default();
+        let (user, secret) = (text("Username"), text("Secret"));
+        if secret.is_empty() {
             return Ok(None);
         }
-        let secret = Secret::new(got.secret);
-        Ok(Some(if got.username == TOKEN_USER {
+        let secret = Secret::new(secret);
+        Ok(Some(if user == TOKEN_USER {
             Login::Identity(secret)
         } else {
-            Login::Password { user: got.username, password: secret }
+            Login::Password { user: user.to_owned(), password: secret }
         }))
     }
 
@@ -241,12 +238,15 @@ mod tests {
         let script = r#"read server
             case "$1 $server" in
                 "get a.io") echo '{"ServerURL":"a.io","Username":"me","Secret":"pw"}';;
+                "get l.io") echo '{"username":"low","secret":"er"}';;
                 "get t.io") echo '{"ServerURL":"t.io","Username":"<token>","Secret":"tok"}';;
                 *) echo credentials not found in native keychain; exit 1;;
             esac"#;
         let (helper, _kept) = helper(script);
         let password = Login::Password { user: "me".to_owned(), password: Secret::new("pw") };
         assert_eq!(helper.get("a.io").unwrap(), Some(password));
+        let password = Login::Password { user: "low".to_owned(), password: Secret::new("er") };
+        assert_eq!(helper.get("l.io").unwrap(), Some(password));
         let token = Login::Identity(Secret::new("tok"));
         assert_eq!(helper.get("t.io").unwrap(), Some(token));
         assert_eq!(helper.get("z.io").unwrap(), None);

@@ -3,10 +3,11 @@
 //! files.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
+use crate::config_file::member;
 use crate::credentials::{Login, Secret};
 use crate::registries::configured_host;
 use imgctl_base::error::{Error, Result};
@@ -15,17 +16,11 @@ use imgctl_base::image::Reference;
 /// Key under which docker stores the login for Docker Hub.
 pub(super) const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// One entry of `auths`. Other members are ignored.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Entry {
-    /// base64 of `user:password`.
-    auth: String,
-    username: String,
-    password: String,
-    identitytoken: String,
-    registrytoken: String,
-}
+/// base64 of `user:password`, with or without padding.
+const AUTH: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Returns the keys to look up, the most specific first: `registry/a/b`, `registry/a`, `registry`.
 pub(super) fn keys(registry: &str, repository: &str) -> Vec<String> {
@@ -65,16 +60,24 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// Returns the registry that `key` names as a whole; `None` if it names a namespace.
+/// Returns the registry that `key` names as a whole; `None` if it names a namespace. An address with
+/// a scheme, a `/` at the end, or the path of the API is docker's notation of a whole registry.
 pub(super) fn host_of(key: &str, legacy: bool) -> Option<&str> {
-    let without = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
-    let is_address = without.is_some() || legacy;
-    let without = without.unwrap_or(key);
-    match without.split_once('/') {
-        Some((host, _)) if is_address => Some(configured_host(host)),
-        Some(_) => None,
-        None => Some(configured_host(without)),
-    }
+    let (is_address, without) = match key.split_once("://") {
+        Some((_, rest)) => (true, rest),
+        None => (legacy, key),
+    };
+    let Some((host, path)) = without.split_once(['/', '?', '#']) else {
+        return Some(host_in(without, is_address));
+    };
+    let is_whole = is_address || matches!(path, "" | "v1" | "v1/" | "v2" | "v2/");
+    is_whole.then(|| host_in(host, is_address))
+}
+
+/// Returns the registry of `[USER@]HOST[:PORT]`.
+fn host_in(authority: &str, is_address: bool) -> &str {
+    let host = authority.rsplit_once('@').filter(|_| is_address).map(|(_, host)| host);
+    configured_host(host.unwrap_or(authority))
 }
 
 /// Key of an entry that cannot be parsed. Omits the content, which is secret.
@@ -84,17 +87,31 @@ pub(super) struct Malformed(pub(super) String);
 /// Returns the login in an entry; `None` if it is empty, as docker writes it when a helper is used.
 fn login(key: &str, value: &Value) -> Result<Option<Login>, Malformed> {
     let malformed = || Malformed(key.to_owned());
-    let entry = Entry::deserialize(value).map_err(|_| malformed())?;
-    if !entry.registrytoken.is_empty() {
-        return Ok(Some(Login::Bearer(Secret::new(entry.registrytoken))));
+    let entry = match value {
+        Value::Object(entry) => entry,
+        Value::Null => return Ok(None),
+        _ => return Err(malformed()),
+    };
+    let text = |name: &str| match member(entry, name) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(&**text),
+        Some(_) => Err(malformed()),
+    };
+    match text("registrytoken")? {
+        "" => {}
+        token => return Ok(Some(Login::Bearer(Secret::new(token)))),
     }
-    if !entry.identitytoken.is_empty() {
-        return Ok(Some(Login::Identity(Secret::new(entry.identitytoken))));
+    match text("identitytoken")? {
+        "" => {}
+        token => return Ok(Some(Login::Identity(Secret::new(token)))),
     }
-    let (user, password) = if entry.auth.is_empty() {
-        (entry.username, entry.password)
+    let auth = text("auth")?;
+    let (user, password) = if auth.is_empty() {
+        (text("username")?.to_owned(), text("password")?.to_owned())
     } else {
-        let bytes = STANDARD.decode(entry.auth.trim()).map_err(|_| malformed())?;
+        // Programs that encode into lines of 76 characters leave their ends in it.
+        let auth: String = auth.chars().filter(|char| !char.is_ascii_whitespace()).collect();
+        let bytes = AUTH.decode(auth).map_err(|_| malformed())?;
         let text = String::from_utf8(bytes).map_err(|_| malformed())?;
         let (user, password) = text.split_once(':').ok_or_else(malformed)?;
         // Old versions of docker padded the password with NUL.
@@ -158,6 +175,26 @@ impl std::fmt::Display for Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_whole_registries_have_many_notations() {
+        for key in [
+            "r.io:5000",
+            "r.io:5000/",
+            "r.io:5000/v1/",
+            "r.io:5000/v2",
+            "https://r.io:5000",
+            "HTTP://r.io:5000/v2/",
+            "https://me@r.io:5000/a/b?c",
+        ] {
+            assert_eq!(host_of(key, false), Some("r.io:5000"), "{key}");
+        }
+        for key in ["r.io:5000/team", "r.io:5000/team/", "r.io:5000/v1/team"] {
+            assert_eq!(host_of(key, false), None, "{key}");
+        }
+        assert_eq!(host_of("r.io:5000/team", true), Some("r.io:5000"));
+        assert_eq!(host_of("index.docker.io/v1/", false), Some("docker.io"));
+    }
 
     #[test]
     fn registries_are_read_as_people_type_them() {

@@ -91,6 +91,49 @@ fn the_most_specific_key_of_the_first_file_counts() {
 }
 
 #[test]
+fn entries_in_the_forms_of_other_programs_are_read() {
+    let long = "p".repeat(100);
+    let lines = STANDARD.encode(format!("u:{long}")).as_bytes().chunks(76).fold(
+        String::new(),
+        |mut text, line| {
+            text.push_str(std::str::from_utf8(line).unwrap());
+            text.push_str("\\n");
+            text
+        },
+    );
+    let bare = STANDARD.encode("u:pp").trim_end_matches('=').to_owned();
+    let text = format!(
+        r#"{{"Auths":{{
+            "api.io/v1/":{api}, "slash.io/":{slash}, "lines.io":{{"auth":"{lines}"}},
+            "bare.io":{{"auth":"{bare}","email":null}}, "null.io":null, "nulls.io":{{"auth":null}},
+            "camel.io":{{"identityToken":"t"}}, "file.io":{file}, "nobody.io":{file}
+        }},"credHelpers":{{"file.io":"","nobody.io":null}},"credsStore":"absent"}}"#,
+        api = auth("api", "1"),
+        slash = auth("slash", "1"),
+        file = auth("file", "1"),
+    );
+    let find = |text: &str, registry: &str| {
+        let (credentials, _kept) = credentials(&[("config.json", text)]);
+        credentials.find(registry, "x").map(|found| told(found.as_ref())).unwrap()
+    };
+    // An empty name of a helper means the file, whatever the store for all others is.
+    assert_eq!(find(&text, "file.io"), "file:1");
+    assert_eq!(find(&text, "nobody.io"), "file:1");
+    let text = text.replace("absent", "");
+    for (registry, expected) in [
+        ("api.io", "api:1"),
+        ("slash.io", "slash:1"),
+        ("lines.io", &*format!("u:{long}")),
+        ("bare.io", "u:pp"),
+        ("null.io", "-"),
+        ("nulls.io", "-"),
+        ("camel.io", "identity:t"),
+    ] {
+        assert_eq!(find(&text, registry), expected, "{registry}");
+    }
+}
+
+#[test]
 fn what_is_given_on_the_command_line_counts_for_every_registry() {
     let (mut credentials, _kept) = credentials(&[("auth.json", "broken")]);
     credentials.explicit = Some(Login::Bearer(Secret::new("x")));

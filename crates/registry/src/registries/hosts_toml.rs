@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config_file;
 use crate::registries::{Certificates, Pem};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::secret::Secret;
 
 /// Directory that applies to every host without its own.
 const DEFAULT: &str = "_default";
@@ -30,6 +32,10 @@ pub(super) struct Place {
     pub(super) host: String,
     /// Prefix of the repository at this address: empty, or `namespace/`.
     pub(super) prefix: String,
+    /// Path of the API; empty for `v2`.
+    pub(super) path: String,
+    /// Headers that the address receives with every request.
+    pub(super) headers: Vec<(String, Secret)>,
     /// `None` if neither the scheme nor `skip_verify` specifies it.
     pub(super) insecure: Option<bool>,
     /// Capability `pull`.
@@ -61,7 +67,13 @@ impl Hosts {
             if let Some(hosts) = Self::read(&tree.join(DEFAULT))? {
                 return Ok(Some(Self {
                     mirrors: Vec::new(),
-                    server: Place { host: String::new(), prefix: String::new(), ..hosts.server },
+                    server: Place {
+                        host: String::new(),
+                        prefix: String::new(),
+                        path: String::new(),
+                        headers: Vec::new(),
+                        ..hosts.server
+                    },
                 }));
             }
         }
@@ -117,6 +129,16 @@ struct Settings {
     skip_verify: Option<bool>,
     #[serde(default)]
     override_path: bool,
+    #[serde(default)]
+    header: BTreeMap<String, Values>,
+}
+
+/// Values of one header.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Values {
+    One(String),
+    More(Vec<String>),
 }
 
 #[derive(Deserialize)]
@@ -149,13 +171,29 @@ impl Settings {
         address: Option<&str>,
         directory: &Path,
     ) -> std::result::Result<Place, &'static str> {
-        let (host, prefix, is_plain) = match address {
+        let (host, prefix, path, is_plain) = match address.filter(|address| !address.is_empty()) {
             Some(address) => self.parts(address)?,
-            None => ("", String::new(), false),
+            None => ("", String::new(), String::new(), false),
         };
         let can = |what: &str| {
-            self.capabilities.is_empty() || self.capabilities.iter().any(|known| known == what)
+            self.capabilities.is_empty()
+                || self.capabilities.iter().any(|known| known.eq_ignore_ascii_case(what))
         };
+        let mut headers = Vec::new();
+        for (name, values) in &self.header {
+            let values = match values {
+                Values::One(value) => std::slice::from_ref(value),
+                Values::More(values) => values,
+            };
+            for value in values {
+                let is_valid =
+                    HeaderName::try_from(name).is_ok() && HeaderValue::try_from(value).is_ok();
+                if !is_valid {
+                    return Err("a header is not valid");
+                }
+                headers.push((name.clone(), Secret::new(value.clone())));
+            }
+        }
         let file = |path: &PathBuf| Pem::File(directory.join(path));
         let authorities = match &self.ca {
             None => Vec::new(),
@@ -171,6 +209,7 @@ impl Settings {
                 Some(ClientFiles::Both(path)) => both(path),
                 Some(ClientFiles::Pair(pair)) => match &pair[..] {
                     [path] => both(path),
+                    [path, none] if none.as_os_str().is_empty() => both(path),
                     [certificate, key] => Some((file(certificate), file(key))),
                     _ => return Err("client is not a pair of certificate and key"),
                 },
@@ -179,6 +218,8 @@ impl Settings {
         Ok(Place {
             host: host.to_owned(),
             prefix,
+            path,
+            headers,
             insecure: if is_plain { Some(true) } else { self.skip_verify },
             by_digest: can("pull"),
             by_tag: can("resolve"),
@@ -186,13 +227,15 @@ impl Settings {
         })
     }
 
-    /// Returns the host, the prefix of repositories, and whether plain HTTP is used.
+    /// Returns the host, the prefix of repositories, the path of the API, and whether plain HTTP is
+    /// used. As in containerd, `/v2` is appended to a path that does not end with it, unless
+    /// `override_path` is set.
     fn parts<'a>(
         &self,
         address: &'a str,
-    ) -> std::result::Result<(&'a str, String, bool), &'static str> {
+    ) -> std::result::Result<(&'a str, String, String, bool), &'static str> {
         let (scheme, rest) = address.split_once("://").unwrap_or(("https", address));
-        let is_plain = match scheme {
+        let is_plain = match &*scheme.to_ascii_lowercase() {
             "https" => false,
             "http" => true,
             _ => return Err("the scheme is neither http nor https"),
@@ -201,18 +244,21 @@ impl Settings {
         if host.is_empty() || host.contains(['?', '#', '@']) {
             return Err("there is no host");
         }
-        let path = path.trim_end_matches('/');
-        // The API is always below /v2/: only the part after it can be expressed in the repository's
-        // name.
-        let prefix = match path.strip_prefix("v2") {
-            Some("") => String::new(),
-            Some(below) if self.override_path && below.starts_with('/') => {
-                format!("{}/", &below[1..])
+        let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        if path.contains(['?', '#', '\\']) || parts.contains(&"..") {
+            return Err("the path has a query or `..`");
+        }
+        let (prefix, api) = match &parts[..] {
+            // Below /v2/, the path is the beginning of the repository's name.
+            ["v2", below @ ..] if self.override_path && !below.is_empty() => {
+                (format!("{}/", below.join("/")), String::new())
             }
-            None if path.is_empty() => String::new(),
-            _ => return Err("a path is supported only as /v2/… with override_path = true"),
+            [] | ["v2"] => (String::new(), String::new()),
+            [.., "v2"] => (String::new(), parts.join("/")),
+            _ if self.override_path => (String::new(), parts.join("/")),
+            _ => (String::new(), format!("{}/v2", parts.join("/"))),
         };
-        Ok((host, prefix, is_plain))
+        Ok((host, prefix, api, is_plain))
     }
 }
 
@@ -244,6 +290,7 @@ mod tests {
             capabilities = ["pull"]
             client = "both.pem"
             [host."https://a.io/v2/proxy"]
+            client = [["both.pem", ""]]
             override_path = true
             skip_verify = true
             [host."https://push.io"]
@@ -277,8 +324,47 @@ mod tests {
         assert_eq!(ends(&certificates.authorities), ["a.pem", "b.pem"]);
         let (certificate, key) = certificates.client.clone().unwrap();
         assert_eq!(ends(&[certificate, key]), ["c.pem", "k.pem"]);
-        let (certificate, key) = hosts.mirrors[1].certificates.client.clone().unwrap();
-        assert_eq!(certificate, key);
+        for mirror in &hosts.mirrors[1..3] {
+            let (certificate, key) = mirror.certificates.client.clone().unwrap();
+            assert_eq!(certificate, key);
+        }
+    }
+
+    #[test]
+    fn paths_mean_what_they_mean_in_containerd() {
+        for (path, overrides, expected) in [
+            ("", false, ("", "")),
+            ("/", false, ("", "")),
+            ("/v2/", false, ("", "")),
+            ("/api/docker/hub", false, ("", "api/docker/hub/v2")),
+            ("/api/docker//hub/v2/", false, ("", "api/docker/hub/v2")),
+            ("/v2/proxy", false, ("", "v2/proxy/v2")),
+            ("/api/docker/hub/v2", true, ("", "api/docker/hub/v2")),
+            ("/api/docker/hub", true, ("", "api/docker/hub")),
+            ("/v2/proxy/cache", true, ("proxy/cache/", "")),
+        ] {
+            let text = format!("[host.\"https://a.io{path}\"]\noverride_path = {overrides}");
+            let hosts = read(&text).unwrap();
+            let [mirror] = &hosts.mirrors[..] else { panic!("{path}") };
+            assert_eq!((&*mirror.host, mirror.insecure), ("a.io", None), "{path}");
+            assert_eq!((&*mirror.prefix, &*mirror.path), expected, "{path} {overrides}");
+        }
+        let hosts = read("server = \"https://a.io/hub\"\n").unwrap();
+        assert_eq!((&*hosts.server.host, &*hosts.server.path), ("a.io", "hub/v2"));
+        let hosts = read("server = \"\"\n[host.\"HTTP://a.io\"]\ncapabilities = [\"Pull\"]\n");
+        let Hosts { mirrors, server } = hosts.unwrap();
+        assert_eq!((&*server.host, mirrors[0].insecure), ("", Some(true)));
+        assert_eq!((mirrors[0].by_digest, mirrors[0].by_tag), (true, false));
+    }
+
+    #[test]
+    fn headers_are_read_and_not_shown() {
+        let text = "[host.\"https://a.io\"]\n[host.\"https://a.io\".header]\nx-key = \"sEcret\"\nmany = [\"1\", \"2\"]\n";
+        let hosts = read(text).unwrap();
+        let headers = &hosts.mirrors[0].headers;
+        let told: Vec<_> = headers.iter().map(|(name, value)| (&**name, value.expose())).collect();
+        assert_eq!(told, [("many", "1"), ("many", "2"), ("x-key", "sEcret")]);
+        assert!(!format!("{hosts:?}").contains("sEcret"));
     }
 
     #[test]
@@ -287,7 +373,9 @@ mod tests {
             ("server = 1", "hosts.toml:1: "),
             ("\n\n[host.\"x\"]\nskip_verify = 3", "hosts.toml:4: "),
             ("\n[host.\"ftp://x\"]", "hosts.toml:2: "),
-            ("[host.\"https://x/base\"]", "override_path"),
+            ("[host.\"https://x/a?b\"]", "a query"),
+            ("[host.\"https://x/../a\"]", "a query or `..`"),
+            ("[host.\"https://x\"]\nheader.\"a b\" = \"c\"", "a header is not valid"),
             ("[host.\"https://x\"]\nclient=[[\"a\",\"b\",\"c\"]]", "a pair"),
         ] {
             let error = read(text).unwrap_err().to_string();

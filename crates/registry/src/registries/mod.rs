@@ -22,6 +22,7 @@ use crate::registries::names::{Name, api_host, is_loopback};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::image::reference::DOCKER_HUB;
+use imgctl_base::secret::Secret;
 
 pub(crate) use crate::registries::names::configured_host;
 pub use crate::registries::pem::Pem;
@@ -61,6 +62,10 @@ pub struct Endpoint {
     pub host: String,
     /// Name of the repository at this endpoint.
     pub repository: String,
+    /// Path of the API: `v2` if not configured otherwise.
+    pub path: String,
+    /// Headers that only this host receives.
+    pub headers: Vec<(String, Secret)>,
     /// TLS without verification, or plain HTTP if the host does not use TLS.
     pub insecure: bool,
     /// Whether to use it for digests, for tags, or for both (`pull-from-mirror`).
@@ -128,6 +133,7 @@ impl Registries {
         if let Some(known) = read.last().filter(|known| known.host == write.host) {
             write.insecure = known.insecure;
             write.certificates = known.certificates.clone();
+            write.headers.clone_from(&known.headers);
         }
         Ok(Route { read, write })
     }
@@ -181,6 +187,10 @@ impl Registries {
         let mut endpoint = self.endpoint(&there, place.insecure)?;
         endpoint.by_digest = place.by_digest;
         endpoint.by_tag = place.by_tag;
+        endpoint.headers.clone_from(&place.headers);
+        if !place.path.is_empty() {
+            endpoint.path.clone_from(&place.path);
+        }
         if self.certificate_directory.is_none() && place.certificates != Certificates::default() {
             endpoint.certificates = place.certificates.clone();
         }
@@ -191,6 +201,8 @@ impl Registries {
         Ok(Endpoint {
             host: api_host(&name.host).to_owned(),
             repository: name.repository.clone(),
+            path: "v2".to_owned(),
+            headers: Vec::new(),
             insecure: insecure
                 .or_else(|| self.docker.insecure(&name.host))
                 .unwrap_or_else(|| is_loopback(&name.host)),

@@ -31,6 +31,9 @@ fn reference(text: &str) -> Reference {
 /// Formats `host/repository`, with `!` if insecure, and `d` or `t` if used only by digest or tag.
 fn told(endpoint: &Endpoint) -> String {
     let mut text = format!("{}/{}", endpoint.host, endpoint.repository);
+    if endpoint.path != "v2" {
+        text = format!("{}/{}/{}", endpoint.host, endpoint.path, endpoint.repository);
+    }
     if endpoint.insecure {
         text.push('!');
     }

@@ -46,7 +46,16 @@ pub(super) fn all(
         None => Vec::new(),
     };
     for (artifact_type, is_bundle) in TYPES {
-        for referrer in listed(shelf, digest, artifact_type)? {
+        let referrers = match listed(shelf, digest, artifact_type) {
+            // One valid signature is enough, so those at the tag count without this list.
+            Err(error) if !found.is_empty() => {
+                let place = "the referrers".to_owned();
+                found.push(Candidate { place, content: Err(error) });
+                break;
+            }
+            referrers => referrers?,
+        };
+        for referrer in referrers {
             let place = format!("referrer {}", referrer.digest);
             let layers =
                 shelf.manifest(&referrer.digest).and_then(|manifest| attachment::layers(&manifest));

@@ -6,6 +6,7 @@ mod elsewhere;
 mod fake;
 mod faults;
 mod files;
+mod forms;
 mod given;
 mod own;
 mod ranges;
@@ -43,6 +44,8 @@ fn endpoint(host: &str, repository: &str) -> Endpoint {
     Endpoint {
         host: host.to_owned(),
         repository: repository.to_owned(),
+        path: "v2".to_owned(),
+        headers: Vec::new(),
         insecure: true,
         by_digest: true,
         by_tag: true,
