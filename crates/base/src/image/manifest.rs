@@ -49,6 +49,24 @@ pub struct Index {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// Types of configs in Docker manifests of images besides Docker's own: registries and clients of 2015
+/// and 2016 wrote them, and docker still takes them for images (distribution#1621, moby#22378).
+const OLD_DOCKER_CONFIGS: [&str; 4] =
+    ["application/octet-stream", "application/json", "text/html", ""];
+
+impl Manifest {
+    /// Returns whether this is the manifest of an image, not of an artifact, by the type of its
+    /// config.
+    pub fn is_image(&self) -> bool {
+        let config = &*self.config.media_type;
+        media_type::is_config(config)
+            || (self.media_type.as_deref() == Some(media_type::DOCKER_MANIFEST)
+                && !self.layers.is_empty()
+                && self.layers.iter().all(|layer| media_type::is_layer(&layer.media_type))
+                && OLD_DOCKER_CONFIGS.contains(&config))
+    }
+}
+
 impl Index {
     /// Returns an index of `manifests`.
     pub fn new(manifests: Vec<Descriptor>) -> Self {
