@@ -27,7 +27,7 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
 
 fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     let mut options = build_options::resolve(args, context)?;
-    if args.check {
+    if args.checks()? {
         return check(&options, reports, context);
     }
     let store = context.store()?;

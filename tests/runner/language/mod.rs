@@ -3,6 +3,7 @@
 mod arguments;
 mod contexts;
 mod copies;
+mod outputs;
 mod remote;
 mod steps;
 
