@@ -298,6 +298,7 @@ const BUILD: &[Group] = &[
     (MaybeBool, "each step is a layer and is cached, unless --squash", &["layers"]),
     (MaybeBool, NO_CONTAINERS, &["rm", "force-rm"]),
     (Value, "use imgctl prune --filter until=…", &["cache-ttl"]),
+    (MaybeBool, "file times never exceed the timestamp", &["rewrite-timestamp"]),
     (Value, NO_SIGNATURES, &["sign-by"]),
     (MaybeBool, NO_SIGNATURES, &["disable-content-trust"]),
     COMPRESSION,

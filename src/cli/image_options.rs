@@ -56,12 +56,17 @@ impl PlatformArg {
 pub(crate) fn parsed(texts: &[String]) -> Result<Vec<Platform>> {
     let mut platforms: Vec<Platform> = Vec::new();
     for text in texts.iter().filter(|text| !text.is_empty()) {
-        let platform = Platform::parse(text)?;
+        let platform = platform(text.trim())?;
         if !platforms.contains(&platform) {
             platforms.push(platform);
         }
     }
     Ok(platforms)
+}
+
+/// Parses a platform; `local` is this machine's, as in buildx and buildah.
+pub(crate) fn platform(text: &str) -> Result<Platform> {
+    if text.eq_ignore_ascii_case("local") { Ok(Platform::host()) } else { Platform::parse(text) }
 }
 
 /// Returns the platform of `--os`, `--arch` and `--variant`, with this machine's for what is missing.

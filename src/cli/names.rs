@@ -108,6 +108,11 @@ pub(crate) fn pairs_or_environment(
     Ok(pairs)
 }
 
+/// Returns the values that are not empty: scripts pass unset variables, which docker ignores.
+pub(crate) fn given(values: &[String]) -> impl Iterator<Item = &String> {
+    values.iter().filter(|value| !value.is_empty())
+}
+
 pub(crate) fn split(
     text: &str,
     separator: char,

@@ -42,13 +42,16 @@ pub(crate) enum ProgressMode {
     /// The whole screen for every run over hosts, where there is a terminal
     Fullscreen,
     /// Bars, where there is a terminal
+    #[value(alias = "tty")]
     Bars,
     /// One line for each beginning and end
     #[value(alias = "lines")]
     Plain,
     /// One JSON object per event and line
+    #[value(alias = "rawjson")]
     Json,
     /// Nothing
+    #[value(alias = "quiet")]
     None,
 }
 

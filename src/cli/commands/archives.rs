@@ -78,6 +78,7 @@ pub(crate) fn save(args: &SaveArgs, context: &Context) -> Result<()> {
         platform: args.to.platform()?,
         leaving: None,
         split,
+        for_docker: true,
     };
     let output = output(args.to.output.as_deref(), options.format.is_directory(), context)?;
     transfer::save(store, &images, &options, output, context.ui.reporter())

@@ -111,7 +111,9 @@ pub(crate) struct BuildArgs {
     pub(crate) pull_never: Option<bool>,
 
     /// Run every step without the build cache
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
     pub(crate) no_cache: bool,
 
     /// Run every step of these stages without the build cache
@@ -132,6 +134,11 @@ pub(crate) struct BuildArgs {
     /// Set `created` and clamp file times to this time, in seconds since 1970 [env: SOURCE_DATE_EPOCH]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) timestamp: Option<i64>,
+
+    /// Same as --timestamp, as buildah has it
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, hide = true,
+        conflicts_with_all = ["timestamp", "reproducible"])]
+    pub(crate) source_date_epoch: Option<i64>,
 
     /// Same as --timestamp, with the time of the context's git commit
     #[arg(long, conflicts_with = "timestamp")]
@@ -161,8 +168,8 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, hide = true)]
     pub(crate) http_proxy: bool,
 
-    /// Allow RUN --security=insecure
-    #[arg(long = "allow", value_name = "security.insecure")]
+    /// Allow RUN --security=insecure (network.host: --network host needs no more)
+    #[arg(long = "allow", value_name = "security.insecure|network.host")]
     pub(crate) allow: Vec<String>,
 
     /// Write the image's ID to a file
@@ -174,11 +181,15 @@ pub(crate) struct BuildArgs {
     pub(crate) metadata_file: Option<PathBuf>,
 
     /// Squash everything that the Kubefile adds into one layer
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
     pub(crate) squash: bool,
 
     /// Check the Kubefile without building
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
     pub(crate) check: bool,
 
     /// Answer a question about the Kubefile without building: check, outline or targets, in the form

@@ -54,7 +54,7 @@ impl Call {
                 None => {
                     is_named = true;
                     call.method = match part {
-                        "build" => Method::Build,
+                        "" | "build" => Method::Build,
                         "check" | "lint" => Method::Check,
                         "targets" => Method::Targets,
                         "outline" => Method::Outline,

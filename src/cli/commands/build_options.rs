@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::cli::commands::build_args::{BuildArgs, Format};
+use crate::cli::commands::build_hosts;
 use crate::cli::image_options::{parsed, platform_of};
-use crate::cli::names::{pairs, pairs_or_environment, references, split};
+use crate::cli::names::{given, pairs, pairs_or_environment, references, split};
 use crate::cli::{context::Context, environment::Environment};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
@@ -19,6 +20,7 @@ use imgctl_store::layer::Compression;
 pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
     let environment = &context.environment;
     let format = format(args, environment)?;
+    let annotations = Annotations::parse(&args.annotations)?;
     Ok(Options {
         context: source(&args.context)?,
         file: args.file.clone(),
@@ -26,13 +28,14 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         tags: references(&args.tags)?,
         platforms: platforms(args)?,
         all_platforms: args.all_platforms,
-        target: args.target.clone(),
+        target: args.target.clone().filter(|target| !target.is_empty()),
         build_args: args.overrides.arguments(&args.build_args, environment)?,
         build_contexts: build_contexts(&args.build_contexts)?,
         env: pairs_or_environment(&args.env, "--env", environment)?,
         unset_env: args.unsetenv.clone(),
         labels: pairs(&args.labels, "--label")?,
-        annotations: pairs(&of_manifest(&args.annotations)?, "--annotation")?,
+        annotations: annotations.all,
+        platform_annotations: annotations.of_platforms,
         base_images: BaseImages::new(args.registry.client(context)?, args.policy().policy()),
         no_cache: args.no_cache,
         no_cache_stages: args.no_cache_filter.iter().map(|name| name.to_lowercase()).collect(),
@@ -46,11 +49,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         allow_insecure: allow_insecure(&args.allow)?,
         secrets: secrets(&args.secrets, environment)?,
         ssh: ssh(&args.ssh, environment)?,
-        add_hosts: args
-            .add_hosts
-            .iter()
-            .map(|host| split(host, ':', "--add-host", "NAME:ADDRESS"))
-            .collect::<Result<_>>()?,
+        add_hosts: build_hosts::parse(&args.add_hosts, args.network.as_deref() == Some("host"))?,
         jobs: jobs(args.jobs)?,
         // Only RUN needs the executable: without /proc, everything else must still build.
         executable: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
@@ -108,23 +107,61 @@ fn build_contexts(specs: &[String]) -> Result<NamedContexts> {
     Ok(contexts)
 }
 
-/// Returns the annotations without buildx' prefix for manifests. Those for other documents are refused.
-fn of_manifest(annotations: &[String]) -> Result<Vec<String>> {
-    let one = |text: &String| {
-        let (place, rest) = match text.split_once(':') {
-            Some((place, rest)) if !place.contains('=') => (place, rest),
-            _ => return Ok(text.clone()),
-        };
-        match place {
-            "manifest" => Ok(rest.to_owned()),
-            "index" | "manifest-descriptor" | "index-descriptor" => {
-                Err(Error::usage(format!("--annotation {place}: is not supported: a build annotates manifests"))
-                    .hint("annotate the list after the build: imgctl manifest annotate --index --annotation NAME=VALUE IMAGE"))
+/// The values of `--annotation`.
+#[derive(Debug, Default)]
+struct Annotations {
+    all: BTreeMap<String, String>,
+    of_platforms: Vec<(Platform, String, String)>,
+}
+
+impl Annotations {
+    /// Parses `[PLACE[,PLACE…]:]NAME=VALUE`, where a place is a document, for one platform with
+    /// `[OS/ARCH]`, as in buildx. Those for other documents than manifests are refused.
+    fn parse(texts: &[String]) -> Result<Self> {
+        let mut annotations = Self::default();
+        for text in given(texts) {
+            let (places, pair) = match text.split_once(':') {
+                Some((places, rest)) if !places.contains('=') => match places_of(places) {
+                    Some(places) => (places, rest),
+                    // Part of the name, as in buildah.
+                    None => (vec![("manifest", None)], &**text),
+                },
+                _ => (vec![("manifest", None)], &**text),
+            };
+            for (place, platform) in places {
+                if place != "manifest" {
+                    return Err(Error::usage(format!(
+                        "--annotation {place}: is not supported: a build annotates manifests"
+                    ))
+                    .hint(
+                        "annotate the list after the build: imgctl manifest annotate --index \
+                         --annotation NAME=VALUE IMAGE",
+                    ));
+                }
+                let pair = pairs(&[pair.to_owned()], "--annotation")?;
+                match platform {
+                    None => annotations.all.extend(pair),
+                    Some(text) => {
+                        let platform = Platform::parse(text)?;
+                        let own =
+                            pair.into_iter().map(|(name, value)| (platform.clone(), name, value));
+                        annotations.of_platforms.extend(own);
+                    }
+                }
             }
-            _ => Ok(text.clone()),
         }
-    };
-    annotations.iter().map(one).collect()
+        Ok(annotations)
+    }
+}
+
+/// Returns the documents, with their platforms, that a prefix names; `None` if it is no such prefix.
+fn places_of(prefix: &str) -> Option<Vec<(&str, Option<&str>)>> {
+    let places = prefix.split(',').map(str::trim).map(|text| match text.split_once('[') {
+        Some((place, platform)) => Some((place, Some(platform.strip_suffix(']')?))),
+        None => Some((text, None)),
+    });
+    let known = ["manifest", "index", "manifest-descriptor", "index-descriptor"];
+    places.map(|place| place.filter(|(name, _)| known.contains(name))).collect()
 }
 
 fn format(args: &BuildArgs, environment: &Environment) -> Result<BuildFormat> {
@@ -145,8 +182,8 @@ fn compression(args: &BuildArgs, format: BuildFormat) -> Result<Compression> {
 }
 
 fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>> {
-    if args.timestamp.is_some() {
-        return Ok(args.timestamp);
+    if let Some(timestamp) = args.timestamp.or(args.source_date_epoch) {
+        return Ok(Some(timestamp));
     }
     if args.reproducible {
         return commit_time(&args.context).map(Some);
@@ -186,20 +223,26 @@ fn network(text: Option<&str>) -> Result<Network> {
 }
 
 fn allow_insecure(allowed: &[String]) -> Result<bool> {
-    for entitlement in allowed {
-        if entitlement != "security.insecure" {
-            return Err(Error::usage(format!("--allow cannot be `{entitlement}`"))
-                .hint("only security.insecure can be allowed"));
+    let mut is_insecure = false;
+    for entitlement in given(allowed).flat_map(|text| text.split(',')) {
+        match entitlement {
+            "security.insecure" => is_insecure = true,
+            // What --network host allows by itself here.
+            "network.host" => {}
+            _ => {
+                return Err(Error::usage(format!("--allow cannot be `{entitlement}`"))
+                    .hint("allow security.insecure or network.host"));
+            }
         }
     }
-    Ok(!allowed.is_empty())
+    Ok(is_insecure)
 }
 
 /// Parses `id=NAME,src=FILE`, `id=NAME,env=VARIABLE` and `id=NAME` (the variable of that name, or
 /// an error if it is not set).
 fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, SecretSource>> {
     let mut secrets = BTreeMap::new();
-    for spec in specs {
+    for spec in given(specs) {
         let (mut id, mut file, mut variable) = (None, None, None);
         for part in spec.split(',') {
             let (key, value) = split(part, '=', "--secret", "id=NAME,src=FILE")?;
@@ -237,7 +280,7 @@ fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<Strin
 /// Parses `default` (the agent of `SSH_AUTH_SOCK`) or `ID=SOCKET`.
 fn ssh(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, PathBuf>> {
     let mut sockets = BTreeMap::new();
-    for spec in specs {
+    for spec in given(specs) {
         let (id, socket) = match spec.split_once('=') {
             Some((id, socket)) => (id, PathBuf::from(socket)),
             None => (
@@ -319,6 +362,46 @@ mod tests {
         assert_eq!(network(Some("private")).unwrap(), Network::Default);
         assert_eq!(network(Some("none")).unwrap(), Network::None);
         assert!(network(Some("container:x")).is_err());
-        assert!(allow_insecure(&["network.host".to_owned()]).is_err());
+        let allowed = |text: &str| allow_insecure(&[text.to_owned()]);
+        for (text, expected) in [
+            ("security.insecure", true),
+            ("network.host", false),
+            ("network.host,security.insecure", true),
+            ("", false),
+        ] {
+            assert_eq!(allowed(text).unwrap(), expected, "{text}");
+        }
+        assert!(allowed("device").is_err());
+    }
+
+    #[test]
+    fn annotations_have_places() {
+        let parse = |text: &str| Annotations::parse(&[text.to_owned()]);
+        let told = |text: &str| {
+            let Annotations { all, of_platforms } = parse(text).unwrap();
+            let all = all.iter().map(|(name, value)| format!("{name}={value}"));
+            let own = of_platforms.iter().map(|(at, name, value)| format!("{at} {name}={value}"));
+            all.chain(own).collect::<Vec<_>>().join("; ")
+        };
+        for (text, expected) in [
+            ("k=v", "k=v"),
+            ("k=a:b", "k=a:b"),
+            ("manifest:k=v", "k=v"),
+            ("manifest,manifest:k=a:b", "k=a:b"),
+            ("manifest[linux/amd64]:k=v", "linux/amd64 k=v"),
+            ("manifest,manifest[linux/arm/v7]:k=v", "k=v; linux/arm/v7 k=v"),
+            ("team:k=v", "team:k=v"),
+            ("", ""),
+        ] {
+            assert_eq!(told(text), expected, "{text}");
+        }
+        for text in [
+            "index:k=v",
+            "index,manifest:k=v",
+            "manifest-descriptor[linux/amd64]:k=v",
+            "manifest[nowhere/at/all/here]:k=v",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 }

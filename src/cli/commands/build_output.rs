@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{context::Context, names::references};
+use crate::cli::{
+    context::Context,
+    names::{given, references},
+};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Reference;
 use imgctl_build::build::deliver::{Delivery, Export, To};
@@ -87,7 +90,7 @@ pub(crate) fn resolve(
     context: &Context,
 ) -> Result<Outputs> {
     let mut specs =
-        args.outputs.iter().map(|text| Spec::parse(text)).collect::<Result<Vec<_>>>()?;
+        given(&args.outputs).map(|text| Spec::parse(text)).collect::<Result<Vec<_>>>()?;
     if args.push == Some(true) {
         let images = specs.iter_mut().filter(|spec| spec.kind == Kind::Image);
         // Like buildx: pushes the images that other outputs describe, if there are any.
@@ -170,7 +173,7 @@ impl Outputs {
         context: &Context,
     ) -> Result<()> {
         let mut asked = Attestations::default();
-        for spec in &args.attest {
+        for spec in given(&args.attest) {
             let fields = Fields::parse(spec, "--attest")?;
             match fields.get("type") {
                 Some("sbom") => sbom_fields(&fields, &mut asked, context)?,
@@ -478,10 +481,11 @@ impl Spec {
                 }
                 let format =
                     if directory { ArchiveFormat::OciDirectory } else { ArchiveFormat::OciArchive };
-                Some(Export::Archive { format, to })
+                Some(Export::Archive { format, to, names: references(&self.names)? })
             }
             (Kind::Docker, false) if self.to.is_some() => {
-                Some(Export::Archive { format: ArchiveFormat::DockerArchive, to: to()? })
+                let (format, names) = (ArchiveFormat::DockerArchive, references(&self.names)?);
+                Some(Export::Archive { format, to: to()?, names })
             }
             (Kind::Docker, _) => {
                 return Err(Error::usage("images cannot be loaded into a docker daemon").hint(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::image_options::{GateArg, PlatformArg, PolicyArg, platform_of};
+use crate::cli::image_options::{GateArg, PlatformArg, PolicyArg, platform, platform_of};
 use crate::cli::names::{pairs, references};
 use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
@@ -98,7 +98,7 @@ pub(crate) fn merge(args: &MergeArgs, context: &Context) -> Result<()> {
     } else if args.platforms.is_empty() {
         vec![None]
     } else {
-        args.platforms.iter().map(|text| Platform::parse(text).map(Some)).collect::<Result<_>>()?
+        args.platforms.iter().map(|text| platform(text).map(Some)).collect::<Result<_>>()?
     };
     let reporter = context.ui.reporter();
     let registries = BaseImages::new(args.registry.client(context)?, args.pull.policy());

@@ -14,6 +14,7 @@ pub(crate) mod build_args;
 pub(crate) mod build_cache;
 mod build_call;
 pub(crate) mod build_embedding;
+mod build_hosts;
 pub(crate) mod build_options;
 pub(crate) mod build_output;
 mod build_overrides;

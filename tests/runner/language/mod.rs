@@ -5,6 +5,7 @@ mod calls;
 mod checks;
 mod contexts;
 mod copies;
+mod outputs;
 mod remote;
 mod steps;
 

@@ -36,3 +36,24 @@ fn the_socket_of_an_ssh_agent_has_the_owner_and_mode_asked_for() {
         assert!(said == "PING" || said == "no nc", "{said}");
     }
 }
+
+#[test]
+fn hosts_of_the_command_line_are_addresses_in_etc_hosts() {
+    if !needs_root() {
+        return;
+    }
+    let language = Language::new();
+    language.shell();
+    let from = "FROM localhost/shell\nRUN grep up /etc/hosts >/seen || echo none >/seen\n";
+    let seen = |flags: &[&str]| language.built(from, flags, "/seen").replace('\t', " ");
+    assert_eq!(seen(&[]), "none");
+    // The step is not taken from the cache of a build with other hosts.
+    assert_eq!(seen(&["--add-host=up:10.0.0.5"]), "10.0.0.5 up");
+    assert_eq!(seen(&["--add-host=up=10.0.0.6"]), "10.0.0.6 up");
+    assert_eq!(seen(&["--add-host=up:[2001:db8::5]"]), "2001:db8::5 up");
+    for wrong in ["up:999.1.1.1", "up:somewhere", "up", "a b:10.0.0.5"] {
+        let flag = format!("--add-host={wrong}");
+        let said = language.build(from, &[&flag]);
+        assert!(!said.success() && said.stderr().contains("--add-host"), "{}", said.report());
+    }
+}

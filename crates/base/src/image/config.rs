@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::descriptor::or_default;
+use crate::image::descriptor::{or_default, or_defaults};
 use crate::image::{Digest, Platform};
 
 /// Maximum size of a config, in bytes.
@@ -24,16 +24,23 @@ pub struct ImageConfig {
     pub created: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
+    #[serde(deserialize_with = "or_default")]
     pub architecture: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    #[serde(deserialize_with = "or_default")]
     pub os: String,
     #[serde(rename = "os.version", skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
-    #[serde(rename = "os.features", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "os.features",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub os_features: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     pub config: ContainerConfig,
+    #[serde(deserialize_with = "or_default")]
     pub rootfs: RootFs,
     #[serde(deserialize_with = "or_default")]
     pub history: Vec<History>,
@@ -58,9 +65,9 @@ impl ImageConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ContainerConfig {
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
     pub user: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub exposed_ports: BTreeMap<String, Empty>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub env: Vec<String>,
@@ -70,15 +77,15 @@ pub struct ContainerConfig {
     pub cmd: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub healthcheck: Option<Healthcheck>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub volumes: BTreeMap<String, Empty>,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
     pub working_dir: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub on_build: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub labels: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
     pub stop_signal: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,
@@ -96,15 +103,15 @@ pub struct Empty {}
 pub struct Healthcheck {
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub test: Vec<String>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub interval: i64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub timeout: i64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub start_period: i64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub start_interval: i64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
     pub retries: i64,
 }
 
@@ -116,7 +123,7 @@ fn is_zero(number: &i64) -> bool {
 /// Layers, lowest first, by the digest of their uncompressed tar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RootFs {
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type", default, deserialize_with = "or_default")]
     pub kind: String,
     #[serde(default, deserialize_with = "or_default")]
     pub diff_ids: Vec<Digest>,
@@ -140,7 +147,7 @@ pub struct History {
     pub author: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "or_default")]
     pub empty_layer: bool,
 }
 
@@ -156,5 +163,30 @@ mod tests {
         let back = serde_json::to_value(&config).unwrap();
         assert_eq!(back["docker_version"], "1");
         assert_eq!(back["config"]["ArgsEscaped"], true);
+    }
+
+    #[test]
+    fn null_is_as_good_as_absent() {
+        let full = serde_json::json!({
+            "created": null, "author": null, "architecture": "amd64", "variant": null, "os": "linux",
+            "os.version": null, "os.features": null,
+            "config": {
+                "User": null, "ExposedPorts": {"80/tcp": null}, "Env": null, "Entrypoint": null, "Cmd": null,
+                "Healthcheck": {"Test": null, "Interval": null, "Retries": null}, "Volumes": {"/a": null},
+                "WorkingDir": null, "OnBuild": null, "Labels": {"a": null}, "StopSignal": null, "Shell": null,
+            },
+            "rootfs": {"type": "layers", "diff_ids": null},
+            "history": [{"created": null, "created_by": "x", "comment": null, "author": null, "empty_layer": null}],
+        });
+        let config = ImageConfig::parse(full.to_string().as_bytes()).unwrap();
+        assert_eq!(config.config.labels["a"], "");
+        assert!(config.config.volumes.contains_key("/a"));
+        assert!(config.config.exposed_ports.contains_key("80/tcp"));
+        assert!(!config.history[0].empty_layer);
+        for member in ["config", "rootfs", "history", "os"] {
+            let mut one = full.clone();
+            one[member] = serde_json::Value::Null;
+            ImageConfig::parse(one.to_string().as_bytes()).unwrap();
+        }
     }
 }

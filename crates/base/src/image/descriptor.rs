@@ -23,9 +23,9 @@ pub struct Descriptor {
     pub media_type: String,
     pub digest: Digest,
     pub size: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub urls: Vec<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -61,13 +61,24 @@ impl Descriptor {
     }
 }
 
-/// Go writes empty maps as `null`.
+/// Takes `null` for a member that is absent: Go writes empty lists and maps so, and image-spec (config.md)
+/// allows it for every optional member.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: Default + Deserialize<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// The same for a map, and for each of its values: docker's readers take `{"/data": null}`.
+pub(crate) fn or_defaults<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    let map: BTreeMap<String, Option<T>> = or_default(deserializer)?;
+    Ok(map.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect())
 }
 
 /// Content type of a cluster image's layer (design: typed layers).

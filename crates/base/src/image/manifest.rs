@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::descriptor::or_default;
+use crate::image::descriptor::{or_default, or_defaults};
 use crate::image::{Descriptor, Platform, media_type};
 
 /// Maximum size of a manifest or index, in bytes (distribution-spec asks registries for 4 MiB).
@@ -28,7 +28,7 @@ pub struct Manifest {
     pub layers: Vec<Descriptor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Descriptor>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -45,8 +45,26 @@ pub struct Index {
     pub manifests: Vec<Descriptor>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Descriptor>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_defaults")]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// Types of configs in Docker manifests of images besides Docker's own: registries and clients of 2015
+/// and 2016 wrote them, and docker still takes them for images (distribution#1621, moby#22378).
+const OLD_DOCKER_CONFIGS: [&str; 4] =
+    ["application/octet-stream", "application/json", "text/html", ""];
+
+impl Manifest {
+    /// Returns whether this is the manifest of an image, not of an artifact, by the type of its
+    /// config.
+    pub fn is_image(&self) -> bool {
+        let config = &*self.config.media_type;
+        media_type::is_config(config)
+            || (self.media_type.as_deref() == Some(media_type::DOCKER_MANIFEST)
+                && !self.layers.is_empty()
+                && self.layers.iter().all(|layer| media_type::is_layer(&layer.media_type))
+                && OLD_DOCKER_CONFIGS.contains(&config))
+    }
 }
 
 impl Index {

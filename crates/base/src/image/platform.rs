@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::image::descriptor::or_default;
 
 /// The platform of an image (image-spec, image-index.md).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -14,7 +15,12 @@ pub struct Platform {
     pub os: String,
     #[serde(rename = "os.version", default, skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
-    #[serde(rename = "os.features", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        rename = "os.features",
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default"
+    )]
     pub os_features: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,

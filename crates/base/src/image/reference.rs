@@ -13,6 +13,10 @@ use crate::image::Digest;
 pub const LOCAL_REGISTRY: &str = "localhost";
 /// Registry that docker uses for a short name.
 pub const DOCKER_HUB: &str = "docker.io";
+/// Another name of it.
+const DOCKER_HUB_INDEX: &str = "index.docker.io";
+/// Beginning of the repositories of official images.
+const LIBRARY: &str = "library/";
 /// Default tag of a name that has neither tag nor digest.
 pub const DEFAULT_TAG: &str = "latest";
 /// Maximum length of a repository name (distribution/reference).
@@ -119,8 +123,14 @@ impl Reference {
     }
 
     /// Returns the full name under which the store keeps an image with this name: `localhost/` for
-    /// short names, `:latest` if there is neither tag nor digest.
+    /// short names, `docker.io/library/` for official images of Docker Hub, `:latest` if there is
+    /// neither tag nor digest.
     pub fn qualified(&self) -> Self {
+        self.complete().normal()
+    }
+
+    /// Returns the name with the parts that are missing, and otherwise as written.
+    pub fn complete(&self) -> Self {
         let mut full = self.clone();
         if full.registry.is_none() {
             full.registry = Some(LOCAL_REGISTRY.to_owned());
@@ -128,13 +138,31 @@ impl Reference {
         full.with_default_tag()
     }
 
+    /// Returns the one of several spellings of a name on Docker Hub that counts (docker's
+    /// distribution/reference).
+    fn normal(mut self) -> Self {
+        if matches!(self.registry(), Some(DOCKER_HUB | DOCKER_HUB_INDEX)) {
+            self.registry = Some(DOCKER_HUB.to_owned());
+            if !self.repository.contains('/') {
+                self.repository.insert_str(0, LIBRARY);
+            }
+        }
+        self
+    }
+
     /// Returns the full names that a typed name may refer to, most likely first.
     pub fn candidates(&self) -> Vec<Self> {
         let tagged = self.clone().with_default_tag();
         if self.registry.is_some() {
-            let mut all = vec![tagged.clone()];
-            if self.registry() == Some(DOCKER_HUB) && !self.repository.contains('/') {
-                all.push(Self { repository: format!("library/{}", self.repository), ..tagged });
+            let normal = tagged.clone().normal();
+            let mut all = vec![normal.clone()];
+            // Other versions of imgctl kept names of Docker Hub as they were written.
+            if normal.registry() == Some(DOCKER_HUB) {
+                let short = normal.repository.strip_prefix(LIBRARY).map(str::to_owned);
+                all.extend(short.map(|repository| Self { repository, ..normal }));
+                if !all.contains(&tagged) {
+                    all.push(tagged);
+                }
             }
             return all;
         }
@@ -145,7 +173,7 @@ impl Reference {
         };
         let mut all = vec![on(LOCAL_REGISTRY, self.repository.clone())];
         if !self.repository.contains('/') {
-            all.push(on(DOCKER_HUB, format!("library/{}", self.repository)));
+            all.push(on(DOCKER_HUB, format!("{LIBRARY}{}", self.repository)));
         }
         all.push(on(DOCKER_HUB, self.repository.clone()));
         all
@@ -157,7 +185,7 @@ impl Reference {
         if self.registry.is_none() {
             self.registry = Some(DOCKER_HUB.to_owned());
             if !self.repository.contains('/') {
-                self.repository.insert_str(0, "library/");
+                self.repository.insert_str(0, LIBRARY);
             }
         }
         self
@@ -306,6 +334,30 @@ mod tests {
             names,
             ["localhost/etcd:latest", "docker.io/library/etcd:latest", "docker.io/etcd:latest"]
         );
+    }
+
+    #[test]
+    fn an_image_of_docker_hub_has_one_name() {
+        for text in ["docker.io/zed:1", "docker.io/library/zed:1", "index.docker.io/zed:1"] {
+            let reference = Reference::parse(text).unwrap();
+            assert_eq!(reference.qualified().to_string(), "docker.io/library/zed:1");
+            let names: Vec<String> =
+                reference.candidates().iter().map(ToString::to_string).collect();
+            assert_eq!(names[..2], ["docker.io/library/zed:1", "docker.io/zed:1"], "{text}");
+        }
+        for (text, expected) in [
+            ("index.docker.io/library/zed", "docker.io/library/zed:latest"),
+            ("index.docker.io/team/zed:1", "docker.io/team/zed:1"),
+            ("docker.io/team/zed:1", "docker.io/team/zed:1"),
+            ("reg.io/zed:1", "reg.io/zed:1"),
+            ("zed:1", "localhost/zed:1"),
+        ] {
+            assert_eq!(Reference::parse(text).unwrap().qualified().to_string(), expected);
+        }
+        let other = Reference::parse("reg.io/zed").unwrap().candidates();
+        assert_eq!(other, [Reference::parse("reg.io/zed:latest").unwrap()]);
+        let as_written = Reference::parse("docker.io/zed").unwrap().complete();
+        assert_eq!(as_written.to_string(), "docker.io/zed:latest");
     }
 
     #[test]

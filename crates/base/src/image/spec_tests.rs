@@ -206,3 +206,36 @@ fn oci_spec_loses_or_refuses_what_is_in_use() {
     assert!("[::1]:5000/a".parse::<oci_spec::distribution::Reference>().is_err());
     assert!(Reference::parse("[::1]:5000/a").is_ok());
 }
+
+#[test]
+fn images_are_known_by_their_config_and_old_docker_images_by_their_layers() {
+    let parse = |manifest: &str, config: &str, layer: &str| {
+        let blob = |media: &str| Descriptor::new(media, Digest::of(b"x"), 1);
+        let layers: Vec<_> =
+            Some(layer).filter(|layer| *layer != "none").map(blob).into_iter().collect();
+        let text = serde_json::json!({
+            "schemaVersion": 2, "mediaType": manifest, "config": blob(config), "layers": layers,
+        });
+        match Document::parse(text.to_string().as_bytes(), None).unwrap() {
+            Document::Manifest(manifest) => manifest.is_image(),
+            Document::Index(_) => panic!("it is a manifest"),
+        }
+    };
+    let (oci, docker) = (media_type::OCI_MANIFEST, media_type::DOCKER_MANIFEST);
+    let layer = media_type::DOCKER_LAYER_GZIP;
+    for (manifest, config, layer, expected) in [
+        (oci, media_type::OCI_CONFIG, media_type::OCI_LAYER, true),
+        (oci, media_type::OCI_CONFIG, "none", true),
+        (docker, media_type::DOCKER_CONFIG, layer, true),
+        (docker, "application/octet-stream", layer, true),
+        (docker, "text/html", layer, true),
+        (docker, "", layer, true),
+        (docker, "application/octet-stream", "none", false),
+        (docker, "application/octet-stream", "application/x.chart", false),
+        (docker, "application/vnd.docker.plugin.v1+json", layer, false),
+        (oci, "application/octet-stream", media_type::OCI_LAYER, false),
+        (oci, "application/vnd.oci.empty.v1+json", media_type::OCI_LAYER, false),
+    ] {
+        assert_eq!(parse(manifest, config, layer), expected, "{manifest} {config} {layer}");
+    }
+}

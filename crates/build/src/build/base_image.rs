@@ -232,6 +232,7 @@ fn offered(members: Vec<Member>) -> Vec<Platform> {
 fn named(store: &Store, name: &str, descriptor: &Descriptor, platform: &Platform) -> Result<Image> {
     let is_chosen = media_type::is_manifest(&descriptor.media_type);
     let mut image = store.image_at(descriptor, (!is_chosen).then_some(platform))?;
-    image.reference = Reference::parse(name).ok().map(|name| name.qualified());
+    // As it is written: an annotation of the result says so.
+    image.reference = Reference::parse(name).ok().map(|name| name.complete());
     Ok(image)
 }

@@ -13,7 +13,7 @@ use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::{Origin, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_registry::{Client, Repository};
-use imgctl_store::layer::Compression;
+use imgctl_store::layer::{Compression, LayerPath};
 use imgctl_store::mount::{checkout, tar_export};
 use imgctl_store::store::{Image, Named, Store};
 use imgctl_transfer::transfer::arbiter::Arbiter;
@@ -39,10 +39,12 @@ pub enum Export {
     Archive {
         format: ArchiveFormat,
         to: To,
+        /// Names in the archive; empty = those of the image.
+        names: Vec<Reference>,
     },
     /// The files of the image in a directory; of several platforms, in a directory each.
     Files(PathBuf),
-    /// The files of the image in a tar.
+    /// The files of the image in a tar; of several platforms, in a directory each.
     Tar(To),
 }
 
@@ -76,20 +78,12 @@ impl Delivery {
     }
 
     fn check_platforms(&self, platforms: usize) -> Result<()> {
-        let refuse = |what: &str, hint: &str| {
-            Err(Error::usage(format!("{what} holds one platform, and {platforms} are built"))
-                .hint(hint))
+        let is_for_one = |export: &Export| {
+            matches!(export, Export::Archive { format: ArchiveFormat::DockerArchive, .. })
         };
-        for export in &self.exports {
-            match export {
-                Export::Archive { format: ArchiveFormat::DockerArchive, .. } if platforms > 1 => {
-                    return refuse("a docker archive", "use type=oci, or build one platform");
-                }
-                Export::Tar(_) if platforms > 1 => {
-                    return refuse("a tar of files", "use type=local, or build one platform");
-                }
-                _ => {}
-            }
+        if platforms > 1 && self.exports.iter().any(is_for_one) {
+            let why = format!("a docker archive holds one platform, and {platforms} are built");
+            return Err(Error::usage(why).hint("use type=oci, or build one platform"));
         }
         Ok(())
     }
@@ -200,10 +194,11 @@ impl Job<'_> {
 
     fn export(&self, export: &Export) -> Result<()> {
         match export {
-            Export::Archive { format, to } => {
+            Export::Archive { format, to, names } => {
                 let named =
                     |name: &Reference| Named { reference: Some(name.clone()), ..self.unnamed() };
-                let mut images: Vec<Named> = self.built.names.iter().map(named).collect();
+                let names = if names.is_empty() { &self.built.names } else { names };
+                let mut images: Vec<Named> = names.iter().map(named).collect();
                 if images.is_empty() {
                     images.push(self.unnamed());
                 }
@@ -216,18 +211,28 @@ impl Job<'_> {
                 transfer::save(self.store, &images, &options, output, self.reporter)
             }
             Export::Files(directory) => self.files(directory),
-            Export::Tar(to) => {
-                let (image, none) = (self.image(0)?, Compression::None);
-                match to {
-                    To::Path(path) => {
-                        tar_export::to_file(self.store, &image, path, none, self.reporter)
-                    }
-                    To::Stdout => {
-                        let stdout = (self.stdout)();
-                        tar_export::to_writer(self.store, &image, stdout, none, self.reporter)
-                            .map(drop)
-                    }
-                }
+            Export::Tar(to) => self.tar(to),
+        }
+    }
+
+    /// Writes the files of each platform to one tar.
+    fn tar(&self, to: &To) -> Result<()> {
+        let count = self.built.manifests.len();
+        let images = (0..count).map(|index| self.image(index)).collect::<Result<Vec<_>>>()?;
+        let mut trees = Vec::with_capacity(count);
+        for image in &images {
+            let directory = match count {
+                1 => LayerPath::root(),
+                _ => LayerPath::parse(directory_of(image).as_bytes())?,
+            };
+            trees.push((directory, image));
+        }
+        let (store, none, reporter) = (self.store, Compression::None, self.reporter);
+        match to {
+            To::Path(path) => tar_export::all_to_file(store, &trees, path, none, reporter),
+            To::Stdout => {
+                let stdout = (self.stdout)();
+                tar_export::all_to_writer(store, &trees, stdout, none, reporter).map(drop)
             }
         }
     }
@@ -243,8 +248,8 @@ impl Job<'_> {
         let is_split = self.built.manifests.len() > 1;
         for index in 0..self.built.manifests.len() {
             let image = self.image(index)?;
-            let platform = image.config.platform().to_string().replace('/', "_");
-            let target = if is_split { directory.join(platform) } else { directory.to_owned() };
+            let target =
+                if is_split { directory.join(directory_of(&image)) } else { directory.to_owned() };
             for note in checkout::export(self.store, &image, &target, self.reporter)? {
                 self.reporter.note(&note);
             }
@@ -274,6 +279,11 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the name of the directory for one of several platforms, as BuildKit has it.
+fn directory_of(image: &Image) -> String {
+    image.config.platform().to_string().replace('/', "_")
 }
 
 impl std::fmt::Display for Export {

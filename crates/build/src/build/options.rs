@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -113,6 +114,8 @@ pub struct Options {
     pub unset_env: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
+    /// Annotations of one platform's manifest: platform, name, value.
+    pub platform_annotations: Vec<(Platform, String, String)>,
     /// Source of images in FROM and --from; its client also fetches embedded images.
     pub base_images: BaseImages,
     pub no_cache: bool,
@@ -137,7 +140,7 @@ pub struct Options {
     /// `--ssh id[=socket]`: agent sockets by id.
     pub ssh: BTreeMap<String, PathBuf>,
     /// `--add-host name:address`.
-    pub add_hosts: Vec<(String, String)>,
+    pub add_hosts: Vec<(String, IpAddr)>,
     /// Number of compression threads.
     pub jobs: usize,
     /// Path of this binary, for re-execution in RUN steps.

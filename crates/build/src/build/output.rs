@@ -12,8 +12,9 @@ use imgctl_base::image::time::rfc3339;
 use imgctl_base::image::{Descriptor, Digest, History, Index, Manifest, Platform, media_type};
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::whiteout::whiteout_path;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath};
 use imgctl_store::store::Store;
+use imgctl_transfer::transfer::recompress_image::gzipped;
 
 /// Annotations defined by image-spec, annotations.md.
 const CREATED: &str = "org.opencontainers.image.created";
@@ -43,7 +44,12 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     };
     let mut layers: Vec<Descriptor> =
         image.layers.iter().map(|layer| layer.descriptor.clone()).collect();
-    for layer in &mut layers {
+    let converts = is_docker && !matches!(options.compression, Compression::Zstd { .. });
+    for (layer, ImageLayer { diff_id, .. }) in layers.iter_mut().zip(&image.layers) {
+        // A layer of the base: those of this build have the compression that was asked for.
+        if converts && layer.media_type.ends_with("zstd") {
+            *layer = gzipped(store, layer, diff_id)?;
+        }
         layer.media_type = media_type::in_family(&layer.media_type, is_docker)?.to_owned();
     }
     let manifest = Manifest {
@@ -130,6 +136,9 @@ fn annotations(
             annotations.insert(BASE_DIGEST.to_owned(), digest.to_string());
         }
         annotations.extend(options.annotations.clone());
+        let platform = platform_of(image);
+        let own = options.platform_annotations.iter().filter(|(wanted, ..)| *wanted == platform);
+        annotations.extend(own.map(|(_, name, value)| (name.clone(), value.clone())));
     }
     annotations
 }

@@ -124,6 +124,9 @@ impl Stage<'_> {
         if let Some(name) = options.build_args.get(HOSTNAME) {
             key.add(format!("hostname {name}").as_bytes());
         }
+        if !options.add_hosts.is_empty() {
+            key.add(format!("hosts {:?}", options.add_hosts).as_bytes());
+        }
         for mount in mounts {
             mount_key(self, mount, &mut key)?;
         }

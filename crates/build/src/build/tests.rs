@@ -59,6 +59,7 @@ impl Bench {
             unset_env: Vec::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            platform_annotations: Vec::new(),
             base_images: BaseImages::default(),
             no_cache: false,
             no_cache_stages: BTreeSet::new(),

@@ -14,7 +14,7 @@ use crate::cache::records::{
     Basis, CachedLayer, MAX_COMPRESSED, RecordedLayer, Records, Step, Used,
 };
 use imgctl_base::error::{Error, Result};
-use imgctl_base::image::{Digest, ImageConfig, Manifest, media_type};
+use imgctl_base::image::{Digest, ImageConfig, Manifest};
 
 /// Member of the config with the records, compressed and in base64.
 const MEMBER: &str = "io.imgctl.buildcache.v1";
@@ -71,7 +71,7 @@ struct Config {
 /// another image are dropped.
 pub(crate) fn records(place: &dyn CachePlace, manifest: &Manifest) -> Result<Records> {
     let config = &manifest.config;
-    if ![media_type::OCI_CONFIG, media_type::DOCKER_CONFIG].contains(&config.media_type.as_str()) {
+    if !manifest.is_image() {
         return Ok(Records::default());
     }
     let malformed = || Error::bad_content("the build cache in the image's config is malformed");

@@ -329,9 +329,7 @@ impl Resolver<'_> {
     /// standalone manifest.
     fn config(&self, manifest: &Manifest, origin: &Origin) -> Result<Option<ImageConfig>> {
         let descriptor = &manifest.config;
-        let is_image =
-            matches!(&*descriptor.media_type, media_type::OCI_CONFIG | media_type::DOCKER_CONFIG);
-        if !is_image {
+        if !manifest.is_image() {
             return Ok(None);
         }
         if descriptor.size > MAX_CONFIG {

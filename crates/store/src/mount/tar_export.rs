@@ -33,8 +33,19 @@ pub fn to_writer<W: Write + Send + 'static>(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<W> {
+    all_to_writer(store, &[(LayerPath::root(), image)], sink, compression, reporter)
+}
+
+/// Writes the merged trees of several images into `sink`, each in its directory, and returns `sink`.
+pub fn all_to_writer<W: Write + Send + 'static>(
+    store: &Store,
+    images: &[(LayerPath, &Image)],
+    sink: W,
+    compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<W> {
     let writer = LayerWriter::start(sink, compression, THREADS)?.without_list();
-    merged(store, image, &|_| true, writer, reporter).map(|(sink, _)| sink)
+    merged(store, images, &|_| true, writer, reporter).map(|(sink, _)| sink)
 }
 
 /// Writes the part of `image`'s merged tree that `select` chooses into `sink`, as one layer.
@@ -46,56 +57,82 @@ pub fn merged_layer<W: Write + Send + 'static>(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<(W, Layer)> {
-    merged(store, image, select, LayerWriter::start(sink, compression, THREADS)?, reporter)
+    let images = [(LayerPath::root(), image)];
+    merged(store, &images, select, LayerWriter::start(sink, compression, THREADS)?, reporter)
+}
+
+/// The merged tree of one image.
+struct Merged {
+    layers: Vec<LayerOf>,
+    tocs: Vec<Arc<Toc>>,
+    tree: Tree,
+}
+
+impl Merged {
+    fn of(store: &Store, image: &Image) -> Result<Self> {
+        let layers = layers::distinct(image);
+        let mut tocs = Vec::new();
+        for layer in &layers {
+            tocs.push(Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?));
+        }
+        Ok(Self { tree: Tree::from_layers(tocs.iter().cloned())?, tocs, layers })
+    }
 }
 
 fn merged<W: Write + Send + 'static>(
     store: &Store,
-    image: &Image,
+    images: &[(LayerPath, &Image)],
     select: &dyn Fn(&LayerPath) -> bool,
     mut writer: LayerWriter<W>,
     reporter: &dyn Reporter,
 ) -> Result<(W, Layer)> {
-    let layers = layers::distinct(image);
-    let mut tocs = Vec::new();
-    for layer in &layers {
-        tocs.push(Arc::new(store.toc(&layer.blob.digest, &layer.diff_id)?));
+    let mut trees = Vec::new();
+    for (directory, image) in images {
+        trees.push((directory, Merged::of(store, image)?));
     }
-    let tree = Tree::from_layers(tocs.iter().cloned())?;
-    let mut contents = Contents::open(store, &layers, &tocs, &tree, reporter)?;
-    let mut seen = HashSet::new();
     let (mut files, mut bytes, mut total) = (0, 0, 0);
-    for (_, found) in tree.walk(&LayerPath::root()).filter(|(path, _)| select(path)) {
-        let size = found.entry().size();
-        total += size;
-        if size > 0 && seen.insert(found.inode) {
-            files += 1;
-            bytes += size;
+    for (_, Merged { tree, .. }) in &trees {
+        let mut seen = HashSet::new();
+        for (_, found) in tree.walk(&LayerPath::root()).filter(|(path, _)| select(path)) {
+            let size = found.entry().size();
+            total += size;
+            if size > 0 && seen.insert(found.inode) {
+                files += 1;
+                bytes += size;
+            }
         }
     }
     let task = reporter.start("exporting", Unit::Bytes, Some(total));
     writer.expect(files, bytes);
-    let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
-    let chosen = tree.walk(&LayerPath::root());
-    for (path, found) in chosen.filter(|(path, _)| select(path)) {
-        let mut entry = found.entry().clone();
-        entry.path = path.clone();
-        let kind = entry.kind.clone();
-        entry.xattrs.retain(|name, _| !is_left_out(&kind, name));
-        if !entry.is_directory()
-            && let Some(first) = first_names.insert(found.inode, path.clone())
-        {
-            entry.kind = EntryKind::HardLink { target: first.clone() };
-            first_names.insert(found.inode, first);
+    for (directory, Merged { layers, tocs, tree }) in &trees {
+        let mut contents = Contents::open(store, layers, tocs, tree, reporter)?;
+        let mut first_names: HashMap<Inode, LayerPath> = HashMap::new();
+        let chosen = tree.walk(&LayerPath::root());
+        for (path, found) in chosen.filter(|(path, _)| select(path)) {
+            let path = if directory.is_root() {
+                path
+            } else {
+                path.components().fold((*directory).clone(), |at, name| at.join(name))
+            };
+            let mut entry = found.entry().clone();
+            entry.path = path.clone();
+            let kind = entry.kind.clone();
+            entry.xattrs.retain(|name, _| !is_left_out(&kind, name));
+            if !entry.is_directory()
+                && let Some(first) = first_names.insert(found.inode, path.clone())
+            {
+                entry.kind = EntryKind::HardLink { target: first.clone() };
+                first_names.insert(found.inode, first);
+            }
+            if let EntryKind::File { .. } = entry.kind {
+                contents
+                    .with(&found, |content| writer.add(entry, content))
+                    .context(|| format!("cannot export `{path}`"))?;
+            } else {
+                writer.add(entry, &mut io::empty())?;
+            }
+            task.advance(found.entry().size());
         }
-        if let EntryKind::File { .. } = entry.kind {
-            contents
-                .with(&found, |content| writer.add(entry, content))
-                .context(|| format!("cannot export `{path}`"))?;
-        } else {
-            writer.add(entry, &mut io::empty())?;
-        }
-        task.advance(found.entry().size());
     }
     let (mut sink, layer) = writer.finish()?;
     sink.flush().doing(|| "cannot write the tar".to_owned())?;
@@ -112,9 +149,20 @@ pub fn to_file(
     compression: Compression,
     reporter: &dyn Reporter,
 ) -> Result<()> {
+    all_to_file(store, &[(LayerPath::root(), image)], path, compression, reporter)
+}
+
+/// Writes the merged trees of several images to a file like [`to_file`], each in its directory.
+pub fn all_to_file(
+    store: &Store,
+    images: &[(LayerPath, &Image)],
+    path: &Path,
+    compression: Compression,
+    reporter: &dyn Reporter,
+) -> Result<()> {
     let path = &match output::target(path)? {
         Target::Through(file) => {
-            return to_writer(store, image, file, compression, reporter).map(drop);
+            return all_to_writer(store, images, file, compression, reporter).map(drop);
         }
         Target::Replace(path) => path,
     };
@@ -122,7 +170,7 @@ pub fn to_file(
     part.push(format!(".{}.part", random_hex()));
     let part = Path::new(&part);
     let file = File::create_new(part).path("create", part)?;
-    let written = to_writer(store, image, file, compression, reporter)
+    let written = all_to_writer(store, images, file, compression, reporter)
         .and_then(|_| std::fs::rename(part, path).path("create", path));
     if written.is_err() {
         // Report the original error, not one from the cleanup.

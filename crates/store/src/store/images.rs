@@ -112,8 +112,8 @@ impl Store {
     /// Reads a manifest's config and checks that the two belong together.
     pub fn image_of(&self, descriptor: Descriptor, manifest: Manifest) -> Result<Image> {
         let digest = &descriptor.digest;
-        let config_type = &manifest.config.media_type;
-        if !media_type::is_config(config_type) {
+        if !manifest.is_image() {
+            let config_type = &manifest.config.media_type;
             return Err(Error::bad_content(format!(
                 "{digest} is an artifact (its config is {config_type}), not an image"
             )));

@@ -184,6 +184,7 @@ pub fn create(
         },
         compression: options.compression,
         platform: None,
+        for_docker: false,
         leaving: Some(Leaving {
             blobs: bundle
                 .assumed

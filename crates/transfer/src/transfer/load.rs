@@ -4,6 +4,7 @@
 //! afterwards. Only then are the names set, all at once. A failed load removes everything it
 //! imported.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -272,16 +273,20 @@ fn read_archive(
 ) -> Result<Listed> {
     let members = Members::read(store, reader, imported, task)?;
     if let Some(index) = members.document("index.json") {
-        check_layout(&members)?;
-        let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
-        for image in &mut found.images {
-            image.origin = Origin::without_path("oci-archive");
+        let is_docker = members.document("manifest.json").is_some();
+        let listed = read_layout(store, index, &members, stem, reporter);
+        let usable = listed.as_ref().is_ok_and(|found| is_usable(store, found));
+        if usable || !is_docker {
+            return listed;
         }
-        // Docker's archives are also OCI layouts, but only manifest.json has the full names.
-        if members.document("manifest.json").is_some() {
-            name_by_config(store, &mut found.images, &members)?;
-        }
-        return Ok(found);
+        // Some versions of docker wrote a wrong index beside a right manifest.json, which is what
+        // `docker load` reads.
+        return match docker_archive::images(store, &members, imported) {
+            Ok(images) if !images.is_empty() => {
+                Ok(Listed { images, digests: DigestsFrom::Content, ..Listed::default() })
+            }
+            _ => listed,
+        };
     }
     if members.document("manifest.json").is_some() {
         let images = docker_archive::images(store, &members, imported)?;
@@ -296,6 +301,32 @@ fn read_archive(
     } else {
         error.hint("load an OCI archive or a docker archive, plain or compressed")
     })
+}
+
+/// Returns what the layout in an archive lists.
+fn read_layout(
+    store: &Store,
+    index: &[u8],
+    members: &Members,
+    stem: Option<&str>,
+    reporter: &dyn Reporter,
+) -> Result<Listed> {
+    check_layout(members)?;
+    let mut found = oci_layout::images(index, stem, &mut |text| reporter.note(&text))?;
+    for image in &mut found.images {
+        image.origin = Origin::without_path("oci-archive");
+    }
+    // Docker's archives are also OCI layouts, but only manifest.json has the full names.
+    if members.document("manifest.json").is_some() {
+        name_by_config(store, &mut found.images, members)?;
+    }
+    Ok(found)
+}
+
+/// Returns whether there are images, and all of them are whole as far as their documents say.
+fn is_usable(store: &Store, found: &Listed) -> bool {
+    !found.images.is_empty()
+        && found.images.iter().all(|image| store.platform_images(&image.descriptor).is_ok())
 }
 
 fn check_layout(members: &Members) -> Result<()> {
@@ -315,11 +346,17 @@ fn check_layout(members: &Members) -> Result<()> {
 /// Assigns images the names that `manifest.json` gives to their configs.
 fn name_by_config(store: &Store, found: &mut [Loaded], members: &Members) -> Result<()> {
     let names = docker_archive::names_by_config(members)?;
+    let mut named: BTreeMap<Digest, Vec<&mut Loaded>> = BTreeMap::new();
     for image in found {
         // Verification of the image reports anything missing.
-        if let Ok(Document::Manifest(manifest)) = store.document(&image.descriptor)
-            && let Some(names) = names.get(&manifest.config.digest)
-            && !names.is_empty()
+        if let Ok(Document::Manifest(manifest)) = store.document(&image.descriptor) {
+            named.entry(manifest.config.digest).or_default().push(image);
+        }
+    }
+    for (config, mut images) in named {
+        // Images that differ in the compression of their layers share a config.
+        if let Some(names) = names.get(&config).filter(|names| !names.is_empty())
+            && let [image] = &mut images[..]
         {
             image.references.clone_from(names);
         }

@@ -5,7 +5,7 @@ use super::arbiter::Arbiter;
 use super::testing::*;
 use super::*;
 use imgctl_base::error::{Error, Kind};
-use imgctl_base::image::{Digest, Platform, Reference, media_type};
+use imgctl_base::image::{Descriptor, Digest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
 use imgctl_store::layer::Limits;
 use imgctl_store::mount::privilege::Privileges;
@@ -144,6 +144,51 @@ fn dockers_new_archives_get_their_full_names() {
     members.push(("manifest.json".to_owned(), file(manifest.to_string())));
     let loaded = load_bytes(&fixture.store, &tar(&members)).unwrap();
     assert_eq!(names(&loaded), ["docker.io/team/a:1"]);
+}
+
+#[test]
+fn a_right_manifest_json_helps_where_the_index_is_wrong() {
+    let layer = layer("a");
+    let config = config(&[&layer], "linux/amd64");
+    for damage in ["layers", "index", "layout", "entries"] {
+        let mut layout = Layout::default();
+        let config_blob = layout.blob(media_type::OCI_CONFIG, &config);
+        let layer_blob = layout.blob(media_type::OCI_LAYER, &layer);
+        let layers = if damage == "layers" { vec![] } else { vec![&layer_blob] };
+        let manifest = serde_json::json!({
+            "schemaVersion": 2, "mediaType": media_type::OCI_MANIFEST, "config": &config_blob,
+            "layers": layers,
+        });
+        let image = layout.blob(media_type::OCI_MANIFEST, manifest.to_string().as_bytes());
+        if damage != "entries" {
+            layout.name(image, Some("1"));
+        }
+        let path = |blob: &Descriptor| format!("blobs/sha256/{}", blob.digest.hex());
+        let docker = serde_json::json!([{
+            "Config": path(&config_blob), "RepoTags": ["a:1"], "Layers": [path(&layer_blob)],
+        }]);
+        let mut members = layout.members();
+        match damage {
+            "index" => members.iter_mut().for_each(|(name, node)| {
+                if name == "index.json" {
+                    *node = file("[]");
+                }
+            }),
+            "layout" => members.retain(|(name, _)| name != "oci-layout"),
+            _ => {}
+        }
+        let whole = members.clone();
+        members.push(("manifest.json".to_owned(), file(docker.to_string())));
+        let filled = fixture();
+        let loaded = load_bytes(&filled.store, &tar(&members)).unwrap();
+        assert_eq!(names(&loaded), ["docker.io/library/a:1"], "{damage}");
+        let image = filled.store.image("a:1", None).unwrap();
+        assert_eq!((image.id(), image.manifest.layers.len()), (&config_blob.digest, 1), "{damage}");
+        // Nothing else makes up for it.
+        if damage != "entries" {
+            load_bytes(&fixture().store, &tar(&whole)).unwrap_err();
+        }
+    }
 }
 
 #[test]

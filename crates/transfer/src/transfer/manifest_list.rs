@@ -315,7 +315,7 @@ pub fn in_store(
         }
         Document::Manifest(manifest) => {
             let mut descriptor = named.descriptor.clone();
-            if media_type::is_config(&manifest.config.media_type) {
+            if manifest.is_image() {
                 let config = store.read_blob(&manifest.config.digest, MAX_CONFIG)?;
                 descriptor.platform = platform(&ImageConfig::parse(&config)?);
             }
@@ -336,7 +336,7 @@ pub fn in_registry(client: &Client, reference: &Reference, choice: &Choice) -> R
         Document::Index(index) => choose(index, choice)?,
         Document::Manifest(manifest) => {
             let mut descriptor = root.descriptor;
-            if media_type::is_config(&manifest.config.media_type) {
+            if manifest.is_image() {
                 descriptor.platform = platform(&read_config(&source, &manifest.config)?);
             }
             vec![descriptor]

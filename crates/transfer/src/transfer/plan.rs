@@ -10,9 +10,7 @@ use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
-use imgctl_base::image::{
-    Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, media_type,
-};
+use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform};
 use imgctl_store::store::Image;
 use imgctl_store::store::images::{MAX_NESTING, check_platform, is_document, select};
 
@@ -79,7 +77,7 @@ impl Plan {
     ) -> Result<bool> {
         let (mut kept, mut left) = (HashSet::new(), HashSet::new());
         for (descriptor, manifest) in &self.manifests {
-            if !media_type::is_config(&manifest.config.media_type) {
+            if !manifest.is_image() {
                 continue;
             }
             let config = read_config(source, &manifest.config)?;
@@ -173,7 +171,7 @@ impl Reading<'_> {
 
     /// Fails unless the image supports one of the platforms.
     fn check_platform(&self, manifest: &Manifest, wanted: &[Platform]) -> Result<()> {
-        if !media_type::is_config(&manifest.config.media_type) {
+        if !manifest.is_image() {
             return Ok(());
         }
         let config = read_config(self.source, &manifest.config)?;

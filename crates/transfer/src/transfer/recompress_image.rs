@@ -17,7 +17,7 @@ use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::ATTESTED_IMAGE;
 use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
-use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_base::progress::{Reporter, Silent, Task, Unit};
 use imgctl_store::layer::Compression;
 use imgctl_store::layer::recompress;
 use imgctl_store::store::images::{is_document, is_platform};
@@ -85,7 +85,7 @@ impl Changed {
         match (self.store.open_blob(digest), self.recipes.get(digest)) {
             (Err(error), Some(recipe)) if error.kind() == Kind::NotFound => {
                 let _guard = self.making.lock();
-                let made = make(&self.store, recipe, &imgctl_base::progress::Silent)?;
+                let made = make(&self.store, recipe, &Silent)?;
                 if made.digest != *digest {
                     return Err(Error::failed(format!(
                         "recompressing layer {} gave {}, not {digest} as before",
@@ -136,7 +136,7 @@ impl Changer<'_> {
             Document::Index(index) => self.index(descriptor, index, nesting - 1),
             Document::Manifest(manifest) => {
                 // Attestations and other artifacts have no layers to compress.
-                if !media_type::is_config(&manifest.config.media_type) {
+                if !manifest.is_image() {
                     return Ok(descriptor.clone());
                 }
                 let image = self.store.image_at(descriptor, None)?;
@@ -335,6 +335,21 @@ impl Changer<'_> {
         forget_old(self.store);
         Ok(done)
     }
+}
+
+/// Returns a layer of an image in the store, compressed with gzip for Docker's formats, which have no
+/// zstd. The bytes depend only on the tar.
+pub fn gzipped(store: &Store, layer: &Descriptor, diff_id: &Digest) -> Result<Descriptor> {
+    let compression = Compression::Gzip { level: GZIP_LEVEL };
+    let recipe = Recipe { from: layer.clone(), diff_id: diff_id.clone(), compression };
+    let made = match remembered(store, &recipe) {
+        Some(made) if store.blob_size(&made.digest)? == Some(made.size) => made,
+        _ => make(store, &recipe, &Silent)?,
+    };
+    let mut gzip = Descriptor::new(compression.media_type(true)?, made.digest, made.size);
+    gzip.annotations.clone_from(&layer.annotations);
+    gzip.annotations.retain(|key, _| !OF_THE_BYTES.iter().any(|start| key.starts_with(start)));
+    Ok(gzip)
 }
 
 /// The resulting layer; also the format of the record file.

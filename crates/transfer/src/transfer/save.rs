@@ -60,6 +60,9 @@ pub struct SaveOptions {
     pub leaving: Option<Leaving>,
     /// Write the archive in parts.
     pub split: Option<Split>,
+    /// Add docker's `manifest.json` to an OCI archive, for a docker without containerd's image
+    /// store. It has one platform of each image: this machine's, if there are several.
+    pub for_docker: bool,
 }
 
 /// Blobs to leave out of an archive, and a file that lists them.
@@ -136,9 +139,12 @@ fn save_into(
         leaving: options.leaving.as_ref(),
         task: &*reporter.start("saving", Unit::Bytes, None),
     };
+    let for_docker = options.for_docker
+        && options.format == ArchiveFormat::OciArchive
+        && options.leaving.is_none();
     match options.format {
         ArchiveFormat::OciArchive | ArchiveFormat::OciDirectory => {
-            saver.oci(images, &mut target)?;
+            saver.oci(images, for_docker, &mut target)?;
         }
         ArchiveFormat::DockerArchive => saver.docker_archive(images, &mut target)?,
         ArchiveFormat::DockerDirectory => saver.docker_directory(images, &mut target)?,
@@ -164,7 +170,7 @@ struct Item {
 }
 
 impl Saver<'_> {
-    fn oci(&self, images: &[Named], target: &mut Target) -> Result<()> {
+    fn oci(&self, images: &[Named], for_docker: bool, target: &mut Target) -> Result<()> {
         let mut entries: Vec<Descriptor> = Vec::new();
         let mut blobs: BTreeMap<Digest, u64> = BTreeMap::new();
         for named in images {
@@ -202,6 +208,9 @@ impl Saver<'_> {
             }
         }
         target.file("index.json", Content::Bytes(&json(&Index::new(entries))?))?;
+        if for_docker {
+            target.file("manifest.json", Content::Bytes(&json(&self.docker_items(images))?))?;
+        }
         target.directory("blobs")?;
         let algorithms: BTreeSet<&str> =
             blobs.keys().map(|digest| digest.algorithm().as_str()).collect();
@@ -213,6 +222,34 @@ impl Saver<'_> {
             self.blob(digest, *size, &path, target)?;
         }
         Ok(())
+    }
+
+    /// Returns the entries for docker of an OCI archive, whose blobs they name. Images without this
+    /// machine's platform have none.
+    fn docker_items(&self, images: &[Named]) -> Vec<Item> {
+        let path =
+            |digest: &Digest| format!("blobs/{}/{}", digest.algorithm().as_str(), digest.hex());
+        let mut items: BTreeMap<Digest, Item> = BTreeMap::new();
+        for named in images {
+            let Ok(image) = self.store.image_at(&named.descriptor, self.platform) else {
+                continue;
+            };
+            let item = items.entry(image.descriptor.digest.clone()).or_insert_with(|| Item {
+                config: path(image.id()),
+                repo_tags: Vec::new(),
+                layers: image.manifest.layers.iter().map(|layer| path(&layer.digest)).collect(),
+            });
+            let name = named.reference.as_ref().and_then(tagged);
+            item.repo_tags.extend(name.map(|(repository, tag)| format!("{repository}:{tag}")));
+        }
+        items
+            .into_values()
+            .map(|mut item| {
+                item.repo_tags.sort();
+                item.repo_tags.dedup();
+                item
+            })
+            .collect()
     }
 
     /// Returns the entries of what is kept with the images, and adds its blobs.

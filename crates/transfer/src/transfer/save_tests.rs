@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::arbiter::Arbiter;
+use super::docker_archive;
+use super::members::Members;
 use super::save::to_docker;
 use super::testing::*;
 use super::*;
@@ -74,6 +76,37 @@ fn oci_archives_load_as_the_same_images() {
         assert_eq!(digests(&target.store), digests(&source.store));
         assert_eq!(target.store.blob_digests().unwrap(), source.store.blob_digests().unwrap());
     }
+}
+
+#[test]
+fn an_oci_archive_can_be_one_for_docker_too() {
+    let source = filled();
+    let options = SaveOptions { for_docker: true, ..SaveOptions::default() };
+    let all = ["localhost/lone:1", "localhost/lone:2", "reg.io/multi:1"];
+    let bytes = saved(&source.store, &all, &options);
+    let digests = |store: &Store| -> Vec<(Option<String>, Digest)> {
+        let names = store.names().unwrap().into_iter();
+        names.map(|n| (n.reference.map(|r| r.to_string()), n.descriptor.digest)).collect()
+    };
+    let target = fixture();
+    load_bytes(&target.store, &bytes).unwrap();
+    assert_eq!(digests(&target.store), digests(&source.store));
+    // Docker reads the other document, for one platform.
+    let mut imported = Vec::new();
+    let members = Members::read(&target.store, &bytes[..], &mut imported, &Silent).unwrap();
+    let images = docker_archive::images(&target.store, &members, &mut imported).unwrap();
+    let mut names = names(&images);
+    names.sort();
+    assert_eq!(names, all);
+    for image in &images {
+        let found = target.store.image_at(&image.descriptor, None).unwrap();
+        assert_eq!(found.config.platform(), Platform::host());
+        let before = source.store.image(&image.references[0].to_string(), None).unwrap();
+        assert_eq!(found.id(), before.id());
+    }
+    let directory = SaveOptions { for_docker: true, ..format(ArchiveFormat::DockerArchive) };
+    let plain = format(ArchiveFormat::DockerArchive);
+    assert_eq!(saved(&source.store, &all, &directory), saved(&source.store, &all, &plain));
 }
 
 #[test]

@@ -238,8 +238,8 @@ fn check_is_image(descriptor: &Descriptor, manifest: &Manifest) -> Result<()> {
                        oci:DIRECTORY",
         ))
     };
-    let config = &*manifest.config.media_type;
-    if !media_type::is_config(config) {
+    if !manifest.is_image() {
+        let config = &*manifest.config.media_type;
         return refuse(format!("it is an artifact (its config is {config})"));
     }
     match manifest.layers.iter().find(|layer| !media_type::is_layer(&layer.media_type)) {

@@ -65,7 +65,7 @@ type Answering = fn(&mut Taking, &Request) -> Answer;
 
 #[test]
 fn after_a_refusal_the_ordinary_connections_go_on() {
-    let cases: [(&str, Answering); 4] = [
+    let cases: [(&str, Answering); 3] = [
         ("lost", |state, _| {
             state.session = None;
             Answer::not_found()
@@ -73,9 +73,6 @@ fn after_a_refusal_the_ordinary_connections_go_on() {
         ("kept", |state, request| {
             state.session = Some(request.body[..1_500_000].to_vec());
             Answer::new("502 Bad Gateway", &[], b"")
-        }),
-        ("elsewhere", |_, _| {
-            Answer::new("307 Temporary Redirect", &[("Location", "http://127.0.0.1:1/")], b"")
         }),
         ("garbled", |_, _| Answer::new("999999 What", &[], b"")),
     ];
@@ -91,6 +88,19 @@ fn after_a_refusal_the_ordinary_connections_go_on() {
         assert!(state.lock().unwrap().done == [bytes], "{name}");
         assert_eq!(by_kernel(&fake), [true, false], "{name}");
     }
+}
+
+#[test]
+fn a_redirect_is_refused_as_on_ordinary_connections() {
+    let (fake, state) = taking(|request, _| {
+        let to = [("Location", "http://127.0.0.1:1/")];
+        (request.method == "PATCH").then(|| Answer::new("307 Temporary Redirect", &to, b""))
+    });
+    let repository = on(&client(None), &fake.host, "app");
+    let error = push_file(&repository, &noise(SIZE)).unwrap_err();
+    assert!(error.to_string().contains("uploads do not follow redirects"), "{error}");
+    assert!(state.lock().unwrap().done.is_empty());
+    assert_eq!(by_kernel(&fake), [true]);
 }
 
 #[test]

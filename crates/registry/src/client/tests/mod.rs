@@ -6,6 +6,7 @@ mod elsewhere;
 mod fake;
 mod faults;
 mod files;
+mod forms;
 mod given;
 mod own;
 mod ranges;
