@@ -21,5 +21,8 @@ pub fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> Ex
     {
         return code;
     }
+    if let Some(code) = imgctl_host::render::entry(arguments.get(1..).unwrap_or_default()) {
+        return code;
+    }
     cli::run(arguments, environment)
 }

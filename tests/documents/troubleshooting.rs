@@ -164,7 +164,7 @@ fn generated(found: &[Found]) -> String {
 }
 
 /// Places whose hint the source does not say as a text, with the reason. Their number per file.
-const UNWRITTEN: [(&str, usize); 10] = [
+const UNWRITTEN: [(&str, usize); 8] = [
     // The hints of another error, of clap, or of a flag's own row in a table.
     ("crates/build/src/build/base_image.rs", 1),
     ("src/cli/accepted.rs", 1),
@@ -177,9 +177,6 @@ const UNWRITTEN: [(&str, usize); 10] = [
     ("crates/cluster/src/pipeline/check.rs", 1),
     // One hint for each phase of a probe, from a table, and what could not be deleted.
     ("crates/kube/src/probe/mod.rs", 2),
-    // Calls of functions that are called as others that take a hint.
-    ("src/cli/commands/registry/mod.rs", 2),
-    ("src/cli/commands/registry/password.rs", 2),
     // One reason for each refused setting, from a table.
     ("crates/cluster/src/runtime/kubeadm/upgrade/reconfigure/change.rs", 1),
 ];

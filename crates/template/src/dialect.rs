@@ -43,8 +43,6 @@ pub enum Missing {
 
 /// Maximum size of the text that a template or function produces, in bytes.
 pub(crate) const LONGEST_TEXT: usize = 64 << 20;
-/// Maximum size of all strings and lists that one engine produces, in bytes.
-pub(crate) const MOST_MADE: usize = 2 << 30;
 /// Maximum length of a list that a function counts out.
 pub(crate) const MOST_NUMBERS: usize = 1 << 20;
 /// Maximum depth at which a named template includes itself, as in Helm.
@@ -59,9 +57,22 @@ pub(crate) struct Limits {
     pub(crate) turns: u64,
     /// Nesting depth of evaluation.
     pub(crate) nested: usize,
+    /// Memory of all texts and values of a rendering, in bytes.
+    pub(crate) made: usize,
+    /// Memory that one call may need while it runs, in bytes.
+    pub(crate) once: usize,
+    /// Evaluated pieces of templates, calls, and pages of 4 KiB that calls read or write.
+    pub(crate) steps: u64,
 }
 
 /// For charts, whose helpers call each other deeply: [`CHART_STACK`] holds that many levels.
-pub(crate) const CHART: Limits = Limits { turns: 2_000_000, nested: 20_000 };
+pub(crate) const CHART: Limits = Limits {
+    turns: 2_000_000,
+    nested: 20_000,
+    made: 512 << 20,
+    once: 128 << 20,
+    steps: 100_000_000,
+};
 /// For all other templates, which run on the caller's stack; 2 MiB hold that many levels.
-pub(crate) const PLAIN: Limits = Limits { turns: 1_000_000, nested: 200 };
+pub(crate) const PLAIN: Limits =
+    Limits { turns: 1_000_000, nested: 200, made: 96 << 20, once: 48 << 20, steps: 5_000_000 };

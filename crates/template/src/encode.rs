@@ -3,12 +3,22 @@
 
 use base64::Engine as _;
 
-use crate::dialect::LONGEST_TEXT;
+use crate::budget::Size;
+use crate::dialect::{CHART, LONGEST_TEXT};
 use crate::print::{MAX_NESTING, float, json_float};
 use crate::value::Value;
 
 /// Writes a value as YAML, without the final newline. The error is a message.
 pub fn to_yaml(value: &Value) -> Result<String, String> {
+    let size = Size::of(std::slice::from_ref(value));
+    if size.times(96, 16).saturating_add(size.indent.saturating_mul(4)) > CHART.once {
+        return Err("the value is too large".to_owned());
+    }
+    yaml(value)
+}
+
+/// Like [`to_yaml`]; the caller knows that the value is not too large.
+pub(crate) fn yaml(value: &Value) -> Result<String, String> {
     let mut text = String::new();
     node(&mut text, value, 0, Place::Top, MAX_NESTING)?;
     text.truncate(text.trim_end_matches('\n').len());
@@ -281,7 +291,6 @@ fn escaped(text: &str) -> String {
 /// Writes a value as JSON. With `html`, escapes characters that are special in HTML, as Go does.
 /// The error is a message.
 pub(crate) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String, String> {
-    fits(value)?;
     let json = json_of(value, MAX_NESTING)?;
     let mut text = if pretty {
         serde_json::to_string_pretty(&json).map_err(|error| error.to_string())?
@@ -302,37 +311,6 @@ pub(crate) fn to_json(value: &Value, html: bool, pretty: bool) -> Result<String,
         }
     }
     Ok(text)
-}
-
-/// Fails if a value, written out, would be longer than a text may be. Parts that a value shares are written
-/// each time, so a short template can name one of any length.
-pub(crate) fn fits(value: &Value) -> Result<(), String> {
-    fn take(value: &Value, left: &mut usize, depth: usize) -> Option<()> {
-        let mut less = |bytes: usize| {
-            *left = left.checked_sub(bytes)?;
-            Some(())
-        };
-        match value {
-            _ if depth == 0 => None,
-            Value::Text(text) => less(text.len() + 1),
-            Value::Bytes(bytes) => less(bytes.len() + 1),
-            Value::List(list) => {
-                less(1)?;
-                list.items().iter().try_for_each(|item| take(item, left, depth - 1))
-            }
-            Value::Map(map) => {
-                less(1)?;
-                map.members().iter().try_for_each(|(key, item)| {
-                    *left = left.checked_sub(key.len() + 1)?;
-                    take(item, left, depth - 1)
-                })
-            }
-            Value::Object(object) => take(&object.data(), left, depth - 1),
-            _ => less(1),
-        }
-    }
-    take(value, &mut { LONGEST_TEXT }, MAX_NESTING)
-        .ok_or_else(|| "the value is too large or nested too deeply".to_owned())
 }
 
 /// Converts a value to JSON data.

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use crate::dialect::{Dialect, MOST_INCLUDES, MOST_MADE, Missing};
-use crate::source::{Fault, Parsed, Tree, parse};
+use crate::budget::Budget;
+use crate::dialect::{Dialect, MOST_INCLUDES, Missing};
+use crate::print::cut;
+use crate::source::{Fault, Parsed, Tree, parse, tree_size};
 use crate::value::Value;
 use imgctl_base::error::{Error, IoContext, Result};
 
@@ -32,7 +34,7 @@ pub struct Engine {
     included: HashMap<String, usize>,
     pub(crate) nested: usize,
     pub(crate) turns: u64,
-    made: usize,
+    pub(crate) budget: Budget,
 }
 
 impl Engine {
@@ -53,13 +55,17 @@ impl Engine {
             included: HashMap::new(),
             nested: 0,
             turns: 0,
-            made: 0,
+            budget: Budget::new(dialect.limits()),
         }
     }
 
     /// Parses a file. Its definitions replace earlier ones of the same name, unless they are empty.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), Error> {
-        let parsed = parse(name, text).map_err(|fault| fault.error(""))?;
+        let mut parsed = || {
+            self.budget.made(tree_size(text)).map_err(|fault| fault.within(name.to_owned()))?;
+            parse(name, text)
+        };
+        let parsed = parsed().map_err(|fault| fault.error(""))?;
         self.insert(name, &parsed);
         Ok(())
     }
@@ -79,6 +85,11 @@ impl Engine {
         Ok(text.replace("<no value>", ""))
     }
 
+    /// Returns what all renderings so far have taken of the budget: bytes and steps.
+    pub fn spent(&self) -> (usize, u64) {
+        self.budget.spent()
+    }
+
     pub(crate) fn run(&mut self, name: &str, data: &Value) -> Result<String, Fault> {
         let template = self.find(name)?;
         self.execute(&template, data)
@@ -91,7 +102,7 @@ impl Engine {
             .find_map(|local| local.get(name))
             .or_else(|| self.templates.get(name))
             .cloned()
-            .ok_or_else(|| format!("there is no template {name:?}").into())
+            .ok_or_else(|| format!("there is no template {:?}", cut(name)).into())
     }
 
     /// `include NAME DATA`.
@@ -116,18 +127,19 @@ impl Engine {
         data: &Value,
     ) -> Result<String, Fault> {
         if !text.contains("{{") {
+            self.budget.work(text.len())?;
             return Ok(text.as_ref().to_owned());
         }
         let parsed = match self.parsed.get(text) {
             Some(parsed) => parsed.clone(),
             None => {
+                self.budget.made(tree_size(text))?;
                 let (main, defined) = parse(&tpl_name(name), text)?;
                 let mut local = HashMap::new();
                 for (name, template) in defined {
                     define(&mut local, name, template);
                 }
                 let parsed = Rc::new((main, Rc::new(local)));
-                self.made(text.len().saturating_mul(8))?;
                 self.parsed.insert(text.clone(), parsed.clone());
                 parsed
             }
@@ -136,15 +148,6 @@ impl Engine {
         let rendered = self.execute(&parsed.0, data);
         self.local.pop();
         Ok(rendered?.replace("<no value>", ""))
-    }
-
-    /// Counts produced bytes toward the limit.
-    pub(crate) fn made(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.made = self.made.saturating_add(bytes);
-        if self.made > MOST_MADE {
-            return Err(format!("templates make more than {MOST_MADE} bytes of text").into());
-        }
-        Ok(())
     }
 }
 
@@ -173,8 +176,12 @@ impl Template {
     /// Parses `text`; `name` identifies it in errors. A call of an undefined function is an error
     /// when rendering reaches it.
     pub fn parse(name: &str, text: &str, dialect: Dialect, missing: Missing) -> Result<Self> {
-        let parsed =
-            parse(name, text).map_err(|fault| fault.error("cannot parse the template "))?;
+        // The tree lives as long as the template: it is not a part of any rendering's budget.
+        let parsed = Budget::new(dialect.limits())
+            .once(tree_size(text))
+            .map_err(|fault| fault.within(name.to_owned()))
+            .and_then(|()| parse(name, text))
+            .map_err(|fault| fault.error("cannot parse the template "))?;
         Ok(Self { name: name.to_owned(), parsed, dialect, missing, environment: None })
     }
 
@@ -275,7 +282,7 @@ mod tests {
             ),
             (
                 r#"{{$s := "xxxxxxxx"}}{{range until 40}}{{$s = print $s $s}}{{end}}"#,
-                "makes more than",
+                "error calling print: it would take more than 48 MiB",
             ),
         ] {
             let error = rendered(text, &json!({})).unwrap_err();

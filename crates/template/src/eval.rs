@@ -6,14 +6,14 @@ use gotmpl::parse::{
     BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, Pos, SmolStr, TemplateNode,
 };
 
-use crate::dialect::LONGEST_TEXT;
-use crate::dialect::{Dialect, Missing};
+use crate::budget::Size;
+use crate::dialect::{Dialect, LONGEST_TEXT, Missing};
 use crate::engine::Engine;
 use crate::functions;
 use crate::helm;
 use crate::print;
 use crate::source::{Fault, Source, Tree};
-use crate::value::Value;
+use crate::value::{List, Value};
 
 /// Reason why evaluation ends early.
 enum Stop {
@@ -64,10 +64,7 @@ impl Engine {
             out: String::new(),
         };
         match self.walk(&mut state, &template.body) {
-            Ok(()) => {
-                self.made(state.out.len())?;
-                Ok(state.out)
-            }
+            Ok(()) => Ok(state.out),
             Err(Stop::Fault(fault)) => Err(*fault),
             Err(Stop::Break | Stop::Continue) => {
                 let name = state.source.name.clone();
@@ -103,6 +100,7 @@ impl Engine {
     }
 
     fn node(&mut self, state: &mut State, node: &Node) -> Result<(), Stop> {
+        self.budget.steps(1).map_err(|fault| fault.within(state.source.name.clone()))?;
         match node {
             Node::Text(text) => self.write(state, text.pos, &text.text)?,
             Node::Action(action) => {
@@ -111,7 +109,12 @@ impl Engine {
                     match value {
                         Value::Nil => self.write(state, action.pos, "<no value>")?,
                         Value::Text(text) => self.write(state, action.pos, &text)?,
-                        other => self.write(state, action.pos, &print::show(&other))?,
+                        other => {
+                            let place = |fault: Fault| fault.within(state.source.place(action.pos));
+                            let size = Size::of(std::slice::from_ref(&other));
+                            self.budget.once(size.times(48, 3)).map_err(place)?;
+                            self.write(state, action.pos, &print::show(&other))?;
+                        }
                     }
                 }
             }
@@ -127,11 +130,13 @@ impl Engine {
         Ok(())
     }
 
-    fn write(&self, state: &mut State, pos: Pos, text: &str) -> Result<(), Fault> {
+    fn write(&mut self, state: &mut State, pos: Pos, text: &str) -> Result<(), Fault> {
         if state.out.len().saturating_add(text.len()) > LONGEST_TEXT {
-            let message = format!("the template writes more than {LONGEST_TEXT} bytes");
+            let message = format!("the template writes more than {} MiB", LONGEST_TEXT >> 20);
             return Err(state.fault(pos, message));
         }
+        let place = |fault: Fault| fault.within(state.source.place(pos));
+        self.budget.made(text.len()).map_err(place)?;
         state.out.push_str(text);
         Ok(())
     }
@@ -154,14 +159,17 @@ impl Engine {
         let mark = state.variables.len();
         let value = self.commands(state, &branch.pipe)?;
         let most = self.dialect.limits().turns;
-        let turns = turns(&value, most).map_err(|message| state.fault(branch.pos, message))?;
+        let turns = Turns::of(&value).map_err(|message| state.fault(branch.pos, message))?;
+        let place = |fault: Fault| fault.within(state.source.place(branch.pos));
+        self.budget.made(turns.bytes()).map_err(place)?;
         if turns.is_empty() {
             if let Some(body) = &branch.else_body {
                 self.walk(state, body)?;
             }
             return Ok(());
         }
-        for (key, item) in turns {
+        for index in 0.. {
+            let Some((key, item)) = turns.at(index) else { break };
             self.turns += 1;
             if self.turns > most {
                 let message = format!("the loops take more than {most} iterations");
@@ -206,6 +214,8 @@ impl Engine {
         let value = self.commands(state, pipe)?;
         for name in &pipe.decl {
             if !pipe.is_assign {
+                let place = |fault: Fault| fault.within(state.source.place(pipe.pos));
+                self.budget.made(size_of::<(SmolStr, Value)>()).map_err(place)?;
                 state.variables.push((name.clone(), value.clone()));
             } else if !state.assign(name, value.clone()) {
                 return Err(state.fault(pipe.pos, format!("undefined variable {name:?}")));
@@ -240,6 +250,8 @@ impl Engine {
         let Some((first, rest)) = command.args.split_first() else {
             return Ok(Value::Nil);
         };
+        let steps = u64::try_from(command.args.len()).unwrap_or(u64::MAX);
+        self.budget.steps(steps).map_err(|fault| fault.within(state.source.place(command.pos)))?;
         match first {
             Expr::Identifier(pos, name) => self.call(state, *pos, name, rest, piped),
             Expr::Chain(pos, inner, fields) => {
@@ -318,7 +330,7 @@ impl Engine {
     /// Follows `.a.b.c`; `arguments` apply to the last element, if it is a method. As in Go, a nil
     /// start value stays nil; [`Missing`] says what becomes of a nil value along the path.
     fn fields(
-        &self,
+        &mut self,
         state: &State,
         pos: Pos,
         start: Value,
@@ -361,7 +373,17 @@ impl Engine {
                     })
                 }
             };
-            value = found.map_err(|message| state.fault(pos, message))?;
+            let found = found.map_err(|message| state.fault(pos, message))?;
+            // Members of maps, and maps that objects hold, are shared; the rest is made for the caller.
+            let is_made = match (&value, &found) {
+                (_, Value::Map(_)) => false,
+                (Value::Map(map), _) => map.is_values() && name == "YAML",
+                (value, _) => matches!(value, Value::Object(_)),
+            };
+            let made = if is_made { Size::of(std::slice::from_ref(&found)).bytes() } else { 0 };
+            let place = |fault: Fault| fault.within(state.source.place(pos));
+            self.budget.made(made).map_err(place)?;
+            value = found;
         }
         Ok(value)
     }
@@ -382,26 +404,22 @@ impl Engine {
             "include" | "tpl" if self.dialect == Dialect::Chart => {
                 self.run_text(state, name, &arguments)
             }
-            _ => functions::call(self.dialect, self.environment.as_ref(), name, &arguments),
+            _ => functions::call(
+                &mut self.budget,
+                self.dialect,
+                self.environment.as_ref(),
+                name,
+                &arguments,
+            ),
         };
-        let value = called.map_err(|mut fault| {
+        called.map_err(|mut fault| {
             if fault.at.is_empty()
                 && !matches!(name.as_str(), "include" | "tpl" | "fail" | "required")
             {
                 fault.message = format!("error calling {name}: {}", fault.message);
             }
             fault.within(state.source.place(pos))
-        })?;
-        let size = match &value {
-            Value::Text(text) => text.len(),
-            Value::List(list) => list.items().len().saturating_mul(8),
-            _ => 0,
-        };
-        if size > LONGEST_TEXT {
-            return Err(state.fault(pos, format!("{name} makes more than {LONGEST_TEXT} bytes")));
-        }
-        self.made(size).map_err(|fault| fault.within(state.source.place(pos)))?;
-        Ok(value)
+        })
     }
 
     /// `include NAME DATA` and `tpl TEXT DATA`.
@@ -412,7 +430,10 @@ impl Engine {
             [Value::Text(text), data] => self.tpl(&state.source.name, text, data),
             _ => Ok(String::new()),
         }
-        .map(Value::text)
+        .and_then(|text| {
+            self.budget.made(text.len())?;
+            Ok(Value::text(text))
+        })
     }
 
     /// `and` and `or` evaluate only as many arguments as they need.
@@ -438,29 +459,54 @@ impl Engine {
     }
 }
 
-/// Keys and items that `range` iterates over.
-fn turns(value: &Value, most: u64) -> Result<Vec<(Value, Value)>, String> {
-    let numbered = |items: &[Value]| {
-        let keys = (0..).map(Value::Int);
-        keys.zip(items.iter().cloned()).collect()
-    };
-    Ok(match value {
-        Value::Nil => Vec::new(),
-        Value::List(list) => numbered(list.items()),
-        Value::Map(map) => {
-            let members = map.members().into_iter();
-            members.map(|(key, item)| (Value::Text(key), item)).collect()
+/// What `range` iterates over.
+enum Turns {
+    List(List),
+    Bytes(Rc<[u8]>),
+    Count(i64),
+    /// A loop may change the map that it iterates over.
+    Members(Vec<(Rc<str>, Value)>),
+}
+
+impl Turns {
+    fn of(value: &Value) -> Result<Self, String> {
+        Ok(match value {
+            Value::Nil => Self::Count(0),
+            Value::List(list) => Self::List(list.clone()),
+            Value::Map(map) => Self::Members(map.members()),
+            Value::Int(count) => Self::Count(*count),
+            Value::Bytes(bytes) => Self::Bytes(bytes.clone()),
+            Value::Object(object) if object.items().is_some() => return Self::of(&object.data()),
+            other => {
+                return Err(format!("range can't iterate over {}", print::brief(other)));
+            }
+        })
+    }
+
+    /// Returns the memory that is not shared with the value.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Members(members) => members.len() * size_of::<(Rc<str>, Value)>(),
+            Self::List(_) | Self::Bytes(_) | Self::Count(_) => 0,
         }
-        Value::Int(count) => {
-            let most = i64::try_from(most).unwrap_or(i64::MAX);
-            let numbers = 0..(*count).min(most.saturating_add(1));
-            numbers.map(|n| (Value::Int(n), Value::Int(n))).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.at(0).is_none()
+    }
+
+    /// Returns key and item of a turn.
+    fn at(&self, index: usize) -> Option<(Value, Value)> {
+        let number = Value::Int(i64::try_from(index).ok()?);
+        match self {
+            Self::List(list) => Some((number, list.items().get(index)?.clone())),
+            Self::Bytes(bytes) => Some((number, Value::Int((*bytes.get(index)?).into()))),
+            Self::Count(count) => {
+                matches!(number, Value::Int(at) if at < *count).then(|| (number.clone(), number))
+            }
+            Self::Members(members) => {
+                members.get(index).map(|(key, item)| (Value::Text(key.clone()), item.clone()))
+            }
         }
-        Value::Bytes(bytes) => {
-            let numbers: Vec<Value> = bytes.iter().map(|b| Value::Int((*b).into())).collect();
-            numbered(&numbers)
-        }
-        Value::Object(object) if object.items().is_some() => return turns(&object.data(), most),
-        other => return Err(format!("range can't iterate over {}", print::show(other))),
-    })
+    }
 }

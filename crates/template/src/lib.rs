@@ -5,6 +5,7 @@
 //! [`Template`] is one text on its own; [`Engine`] is the templates of a chart, which call each other.
 //! Both have the same evaluator and one table of functions.
 
+mod budget;
 mod dialect;
 pub mod encode;
 mod engine;

@@ -15,12 +15,33 @@ pub(crate) const MAX_NESTING: usize = 256;
 /// `%v`.
 pub(crate) fn show(value: &Value) -> String {
     let mut text = String::new();
-    append(&mut text, value, MAX_NESTING);
+    append(&mut text, value, MAX_NESTING, LONGEST_TEXT);
     text
 }
 
-fn append(text: &mut String, value: &Value, depth: usize) {
-    if depth == 0 || text.len() > LONGEST_TEXT {
+/// `%v`, cut for a message.
+pub(crate) fn brief(value: &Value) -> String {
+    match value {
+        Value::Text(text) => cut(text).to_owned(),
+        other => {
+            let mut text = String::new();
+            append(&mut text, other, MAX_NESTING, LONGEST_CUT);
+            cut(&text).to_owned()
+        }
+    }
+}
+
+/// Maximum length of a text within a message, in bytes.
+const LONGEST_CUT: usize = 200;
+
+/// Returns the beginning of a text, for a message.
+pub(crate) fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST_CUT)).unwrap_or(text)
+}
+
+/// Appends until the text is longer than `most`.
+fn append(text: &mut String, value: &Value, depth: usize, most: usize) {
+    if depth == 0 || text.len() > most {
         text.push_str("...");
         return;
     }
@@ -33,8 +54,12 @@ fn append(text: &mut String, value: &Value, depth: usize) {
         Value::Float(value) => text.push_str(&float(*value)),
         Value::Text(value) => text.push_str(value),
         Value::Bytes(bytes) => {
-            let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
-            let _ = write!(text, "[{}]", numbers.join(" "));
+            text.push('[');
+            for (index, byte) in bytes.iter().enumerate() {
+                let space = if index > 0 { " " } else { "" };
+                let _ = write!(text, "{space}{byte}");
+            }
+            text.push(']');
         }
         Value::List(list) => {
             text.push('[');
@@ -42,7 +67,7 @@ fn append(text: &mut String, value: &Value, depth: usize) {
                 if index > 0 {
                     text.push(' ');
                 }
-                append(text, item, depth - 1);
+                append(text, item, depth - 1, most);
             }
             text.push(']');
         }
@@ -54,7 +79,7 @@ fn append(text: &mut String, value: &Value, depth: usize) {
                 }
                 text.push_str(key);
                 text.push(':');
-                append(text, item, depth - 1);
+                append(text, item, depth - 1, most);
             }
             text.push(']');
         }
@@ -198,6 +223,15 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns the largest width or precision that a format may have.
+pub(crate) fn widest(format: &str) -> usize {
+    if format.contains('*') {
+        return MAX_WIDTH;
+    }
+    let numbers = format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    numbers.map(|digits| digits.parse().unwrap_or(MAX_WIDTH).min(MAX_WIDTH)).max().unwrap_or(0)
+}
+
 fn width(number: i64) -> usize {
     usize::try_from(number.unsigned_abs()).unwrap_or(MAX_WIDTH).min(MAX_WIDTH)
 }
@@ -249,9 +283,6 @@ pub(crate) fn sprintf(format: &str, arguments: &[Value]) -> String {
                 Some(value) => out.push_str(&one(&verb, letter, value, MAX_NESTING)),
             },
         }
-        if out.len() > LONGEST_TEXT {
-            return out;
-        }
     }
     let extra = arguments.get(reader.next..).unwrap_or_default();
     if !extra.is_empty() && !reader.reordered {
@@ -291,15 +322,15 @@ fn one(verb: &Verb, letter: char, value: &Value, depth: usize) -> String {
                 .collect();
             format!("map[{}]", shown.join(" "))
         }
-        ('s', Value::Text(text)) => pad(verb, cut(verb, text)),
-        ('s', Value::Bytes(bytes)) => pad(verb, cut(verb, &String::from_utf8_lossy(bytes))),
-        ('s', Value::Object(object)) => pad(verb, cut(verb, &object.show())),
+        ('s', Value::Text(text)) => pad(verb, precise(verb, text)),
+        ('s', Value::Bytes(bytes)) => pad(verb, precise(verb, &String::from_utf8_lossy(bytes))),
+        ('s', Value::Object(object)) => pad(verb, precise(verb, &object.show())),
         ('q', Value::Text(text))
             if verb.sharp && !text.contains(|c: char| c == '`' || c.is_control()) =>
         {
-            pad(verb, format!("`{}`", cut(verb, text)))
+            pad(verb, format!("`{}`", precise(verb, text)))
         }
-        ('q', Value::Text(text)) => pad(verb, quoted(&cut(verb, text))),
+        ('q', Value::Text(text)) => pad(verb, quoted(&precise(verb, text))),
         ('q', Value::Object(object)) => pad(verb, quoted(&object.show())),
         ('x', Value::Text(text)) => pad(verb, hex(verb, text.as_bytes())),
         ('X', Value::Text(text)) => pad(verb, hex(verb, text.as_bytes()).to_uppercase()),
@@ -317,7 +348,7 @@ fn one(verb: &Verb, letter: char, value: &Value, depth: usize) -> String {
     }
 }
 
-fn cut(verb: &Verb, text: &str) -> String {
+fn precise(verb: &Verb, text: &str) -> String {
     match verb.precision {
         Some(precision) => text.chars().take(precision).collect(),
         None => text.to_owned(),
@@ -325,8 +356,12 @@ fn cut(verb: &Verb, text: &str) -> String {
 }
 
 fn hex(verb: &Verb, bytes: &[u8]) -> String {
-    let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    pairs.join(if verb.space { " " } else { "" })
+    let mut out = String::with_capacity(bytes.len().saturating_mul(3));
+    for (index, byte) in bytes.iter().enumerate() {
+        let space = if verb.space && index > 0 { " " } else { "" };
+        let _ = write!(out, "{space}{byte:02x}");
+    }
+    out
 }
 
 fn integer(letter: char, verb: &Verb, int: i64) -> String {

@@ -82,6 +82,10 @@ pub struct Map {
 }
 
 impl List {
+    pub(crate) fn new(items: Vec<Value>) -> Self {
+        Self(Rc::new(items))
+    }
+
     pub(crate) fn items(&self) -> &[Value] {
         &self.0
     }
@@ -106,7 +110,7 @@ impl Map {
         self.members.borrow().get(key).cloned()
     }
 
-    pub fn set(&self, key: &str, value: Value) {
+    pub fn set(&self, key: impl Into<Rc<str>>, value: Value) {
         let old = self.members.borrow_mut().insert(key.into(), value);
         drop(old);
     }
@@ -114,6 +118,11 @@ impl Map {
     pub(crate) fn unset(&self, key: &str) {
         let old = self.members.borrow_mut().remove(key);
         drop(old);
+    }
+
+    /// Calls `visit` for each member; it must not change the map.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Rc<str>, &Value)) {
+        self.members.borrow().iter().for_each(|(key, value)| visit(key, value));
     }
 
     /// Returns a snapshot of the members.

@@ -12,12 +12,18 @@ pub fn parse(text: &str) -> Result<serde_json::Value> {
         .map_err(|error| Error::usage("the YAML is malformed").caused_by(error))
 }
 
+/// Maximum number of values that the aliases of a document repeat.
+pub(crate) const MOST_REPEATED: usize = 100_000;
+
 /// Parses the first document as Helm does (sigs.k8s.io/yaml): the last of two equal keys wins; empty
 /// text is `null`.
 pub fn parse_first(text: &str) -> Result<serde_json::Value> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MOST_REPEATED,
+        },
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     serde_saphyr::from_str_with_options(text, options)

@@ -231,11 +231,13 @@ mod tests {
             ("outline,format=text", Method::Outline, false, false),
             ("check,ignorestatus=true", Method::Check, false, true),
             ("build", Method::Build, false, false),
+            // As docker has it.
+            ("", Method::Build, false, false),
         ] {
             let expected = Call { method, is_json, ignores_status };
             assert_eq!(Call::parse(text).unwrap(), expected, "{text}");
         }
-        for wrong in ["", "hop", "check,targets", "check,format=xml", "check,a=b"] {
+        for wrong in ["hop", "check,targets", "check,format=xml", "check,a=b"] {
             let told = Call::parse(wrong).unwrap_err();
             assert!(told.to_string().contains(wrong), "{told}");
         }

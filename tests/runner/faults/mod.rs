@@ -16,3 +16,4 @@ mod names;
 mod power;
 mod space;
 pub(crate) mod support;
+mod templates;

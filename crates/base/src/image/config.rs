@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::descriptor::{or_default, or_defaults};
+use crate::image::null::{or_default, or_defaults};
 use crate::image::{Digest, Platform};
 
 /// Maximum size of a config, in bytes.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::image::descriptor::{or_default, or_defaults};
+use crate::image::null::{or_default, or_defaults};
 use crate::image::{Descriptor, Platform, media_type};
 
 /// Maximum size of a manifest or index, in bytes (distribution-spec asks registries for 4 MiB).

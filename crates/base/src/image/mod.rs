@@ -8,6 +8,7 @@ pub mod descriptor;
 pub mod digest;
 pub mod manifest;
 pub mod media_type;
+mod null;
 pub mod platform;
 pub mod reference;
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod files;
 mod json;
 mod mentions;
 mod merge;
+mod separate;
 mod templates;
 mod yaml_edit;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use imgctl_base::error::Result;
 
 pub use mentions::Mentions;
+pub use separate::entry;
 pub(crate) use templates::is_template;
 
 /// Everything that rendering depends on.

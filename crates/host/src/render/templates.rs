@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use tera::Tera;
 
 use crate::render::files::Files;
-use crate::render::{Inputs, Origin, Rendered};
+use crate::render::{Inputs, Origin, Rendered, separate};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_store::layer::LayerPath;
 use imgctl_template::{Missing, Template};
@@ -32,23 +31,11 @@ pub(crate) fn is_template(path: &[u8]) -> bool {
 /// by `name`.
 pub(super) fn one(name: &str, text: &str, data: &Data) -> Result<String> {
     if name.as_bytes().ends_with(TERA) {
-        return tera(name, text, data);
+        return separate::tera(name, text, data.object());
     }
     let missing = if data.strict { Missing::Error } else { Missing::NoValue };
     let template = Template::parse_in(name, text, missing, &data.environment)?;
     template.render(&data.object())
-}
-
-fn tera(name: &str, text: &str, data: &Data) -> Result<String> {
-    let failed = |error: tera::Error| {
-        let hint = "for a variable that may be missing, write `{{ NAME | default(value=\"…\") }}`";
-        Error::usage(format!("cannot render the template {name}")).caused_by(error).hint(hint)
-    };
-    let context = tera::Context::from_serialize(&data.object()).map_err(failed)?;
-    let mut tera = Tera::new();
-    tera.autoescape_on(Vec::<&'static str>::new());
-    tera.add_raw_template(name, text).map_err(failed)?;
-    tera.render(name, &context).map_err(failed)
 }
 
 /// Renders all templates of a tree. Reports all failures together.

@@ -8,14 +8,16 @@ use std::rc::Rc;
 
 use crate::dialect::Dialect;
 use crate::print::to_text;
-use crate::value::{Map, Value};
+use crate::value::{List, Map, Value};
+
+use super::growth::Growth;
 
 /// Result of a function, or an error message.
 pub(super) type Answer = Result<Value, String>;
 /// Body of a function; its arguments have the types of its table entry.
 pub(super) type Body = fn(&Call<'_>) -> Answer;
-/// Name, types, body.
-pub(super) type Group = &'static [(&'static str, &'static str, Body)];
+/// Name, types, growth, body.
+pub(super) type Group = &'static [(&'static str, &'static str, Growth, Body)];
 
 /// The arguments of one call, which it dereferences to.
 pub(crate) struct Call<'a> {
@@ -65,6 +67,17 @@ fn split(types: &str) -> (&str, &str) {
         Some(rest) => rest.split_at(rest.len().saturating_sub(1)),
         None => (types, ""),
     }
+}
+
+/// Returns the arguments that [`converted`] makes a text of.
+pub(super) fn made_texts<'a>(
+    types: &'a str,
+    arguments: &'a [Value],
+) -> impl Iterator<Item = &'a Value> {
+    let (fixed, repeated) = split(types);
+    let wanted = fixed.chars().chain(repeated.chars().cycle()).zip(arguments);
+    let texts = wanted.filter(|(wanted, value)| *wanted == 's' && !matches!(value, Value::Text(_)));
+    texts.map(|(_, value)| value)
 }
 
 /// Checks the number and types of arguments.
@@ -158,6 +171,16 @@ pub(super) fn text(a: &[Value], index: usize) -> Rc<str> {
     }
 }
 
+/// Returns the argument as a key. What has no short text is none.
+pub(super) fn key(a: &[Value], index: usize) -> Result<Rc<str>, String> {
+    match a.get(index) {
+        Some(Value::List(_) | Value::Map(_) | Value::Object(_) | Value::Bytes(_)) => {
+            Err(format!("wants keys that are strings, not {}", value(a, index).type_name()))
+        }
+        _ => Ok(text(a, index)),
+    }
+}
+
 /// Returns the argument as an integer, as sprig's casts do; a value that cannot be converted is 0.
 pub(super) fn int(a: &[Value], index: usize) -> i64 {
     #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
@@ -201,10 +224,12 @@ pub(super) fn map(a: &[Value], index: usize) -> Result<Map, String> {
     }
 }
 
-pub(super) fn list(a: &[Value], index: usize) -> Result<Vec<Value>, String> {
+pub(super) fn list(a: &[Value], index: usize) -> Result<List, String> {
     match a.get(index) {
-        Some(Value::List(list)) => Ok(list.items().to_vec()),
-        Some(Value::Bytes(bytes)) => Ok(bytes.iter().map(|b| Value::Int((*b).into())).collect()),
+        Some(Value::List(list)) => Ok(list.clone()),
+        Some(Value::Bytes(bytes)) => {
+            Ok(List::new(bytes.iter().map(|b| Value::Int((*b).into())).collect()))
+        }
         Some(Value::Object(object)) => list(&[object.data()], 0),
         Some(Value::Nil) | None => Err("wants a list, not nil".to_owned()),
         Some(other) => Err(format!("wants a list, not {}", other.type_name())),

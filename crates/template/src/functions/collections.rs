@@ -1,120 +1,136 @@
 //! Lists and maps. List functions return a new list that shares its items; map functions modify maps in
 //! place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
-use super::call::{Answer, Call, Group, int, list, map, text, value};
-use super::strings::at_most;
+use super::call::{Answer, Call, Group, int, key, list, map, text, value};
+use super::growth::Growth::{Flat, Fresh, Pairs, Shares};
+use super::growth::{self, dict, full, items, member, sources};
 use crate::dialect::MOST_NUMBERS;
-use crate::encode::fits;
 use crate::print::{MAX_NESTING, to_text};
 use crate::value::{List, Map, Value, equal};
 
 pub(super) const GROUP: Group = &[
-    ("list", "*+", |a| Ok(Value::list(a.iter().cloned()))),
-    ("tuple", "*+", |a| Ok(Value::list(a.iter().cloned()))),
-    ("first", "l", |a| Ok(list(a, 0)?.first().cloned().unwrap_or(Value::Nil))),
-    ("last", "l", |a| Ok(list(a, 0)?.last().cloned().unwrap_or(Value::Nil))),
-    ("rest", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().skip(1)))),
-    ("initial", "l", |a| {
+    ("list", "*+", Shares(items), |a| Ok(Value::list(a.iter().cloned()))),
+    ("tuple", "*+", Shares(items), |a| Ok(Value::list(a.iter().cloned()))),
+    ("first", "l", Flat, |a| Ok(list(a, 0)?.items().first().cloned().unwrap_or(Value::Nil))),
+    ("last", "l", Flat, |a| Ok(list(a, 0)?.items().last().cloned().unwrap_or(Value::Nil))),
+    ("rest", "l", Shares(items), |a| Ok(Value::list(list(a, 0)?.items().iter().skip(1).cloned()))),
+    ("initial", "l", Shares(items), |a| {
         let items = list(a, 0)?;
-        let count = items.len().saturating_sub(1);
-        Ok(Value::list(items.into_iter().take(count)))
+        let count = items.items().len().saturating_sub(1);
+        Ok(Value::list(items.items().iter().take(count).cloned()))
     }),
-    ("append", "l*", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
-    ("push", "l*", |a| Ok(Value::list(list(a, 0)?.into_iter().chain([value(a, 1)])))),
-    ("prepend", "l*", |a| Ok(Value::list([value(a, 1)].into_iter().chain(list(a, 0)?)))),
-    ("concat", "l+", |a| {
+    ("append", "l*", Shares(items), |a| with(a, &[], &[value(a, 1)])),
+    ("push", "l*", Shares(items), |a| with(a, &[], &[value(a, 1)])),
+    ("prepend", "l*", Shares(items), |a| with(a, &[value(a, 1)], &[])),
+    ("concat", "l+", Shares(items), |a| {
         let mut all = Vec::new();
         for index in 0..a.len() {
-            all.extend(list(a, index)?);
+            all.extend_from_slice(list(a, index)?.items());
         }
         Ok(Value::list(all))
     }),
-    ("reverse", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().rev()))),
-    ("uniq", "l", |a| {
+    ("reverse", "l", Shares(items), |a| Ok(Value::list(list(a, 0)?.items().iter().rev().cloned()))),
+    ("uniq", "l", Pairs(items), |a| {
         let mut kept: Vec<Value> = Vec::new();
-        for item in list(a, 0)? {
-            if !kept.iter().any(|other| equal(other, &item, MAX_NESTING)) {
-                kept.push(item);
+        for item in list(a, 0)?.items() {
+            if !kept.iter().any(|other| equal(other, item, MAX_NESTING)) {
+                kept.push(item.clone());
             }
         }
         Ok(Value::list(kept))
     }),
-    ("without", "l*+", |a| {
-        let items = list(a, 0)?.into_iter();
-        Ok(Value::list(
-            items.filter(|item| !a[1..].iter().any(|unwanted| equal(unwanted, item, MAX_NESTING))),
-        ))
+    ("without", "l*+", Pairs(items), |a| {
+        let unwanted = |item: &Value| a[1..].iter().any(|other| equal(other, item, MAX_NESTING));
+        let items = list(a, 0)?;
+        Ok(Value::list(items.items().iter().filter(|item| !unwanted(item)).cloned()))
     }),
-    ("has", "*l", |a| match &a[1] {
+    ("has", "*l", Pairs(items), |a| match &a[1] {
         Value::Nil => Ok(Value::Bool(false)),
         _ => {
             let items = list(a, 1)?;
-            Ok(Value::Bool(items.iter().any(|item| equal(item, &a[0], MAX_NESTING))))
+            Ok(Value::Bool(items.items().iter().any(|item| equal(item, &a[0], MAX_NESTING))))
         }
     }),
-    ("compact", "l", |a| Ok(Value::list(list(a, 0)?.into_iter().filter(Value::is_true)))),
-    ("chunk", "*l", |a| {
+    ("compact", "l", Shares(items), |a| {
+        let items = list(a, 0)?;
+        Ok(Value::list(items.items().iter().filter(|item| item.is_true()).cloned()))
+    }),
+    ("chunk", "*l", Shares(|a| items(a).saturating_mul(8)), |a| {
         let size = usize::try_from(int(a, 0)).unwrap_or(0).max(1);
         let items = list(a, 1)?;
-        Ok(Value::list(items.chunks(size).map(|chunk| Value::list(chunk.to_vec()))))
+        Ok(Value::list(items.items().chunks(size).map(|chunk| Value::list(chunk.to_vec()))))
     }),
-    ("sortAlpha", "*", |a| {
+    ("sortAlpha", "*", Fresh(full::<64, 4>), |a| {
         let mut texts = texts(&a[0]);
         texts.sort_unstable();
         Ok(Value::list(texts.iter().map(Value::text)))
     }),
-    ("join", "s*", |a| joined(&a[1], &text(a, 0))),
-    ("toStrings", "*", |a| {
-        fits(&a[0])?;
+    ("join", "s*", Fresh(growth::joined::<0, 1>), |a| Ok(joined(&a[1], &text(a, 0)))),
+    ("toStrings", "*", Fresh(full::<64, 4>), |a| {
         Ok(Value::list(texts(&a[0]).iter().map(Value::text)))
     }),
-    ("seq", "i+", |a| {
-        let (from, step, to) = match a.len() {
-            1 => (1, 0, int(a, 0)),
-            2 => (int(a, 0), 0, int(a, 1)),
-            3 => (int(a, 0), int(a, 1), int(a, 2)),
-            _ => return Ok(Value::text("")),
-        };
-        let step = match step {
-            0 if from > to => -1,
-            0 => 1,
-            step => step,
-        };
-        let mut numbers = Vec::new();
-        let mut number = from;
-        while (step > 0 && number <= to) || (step < 0 && number >= to) {
-            numbers.push(number.to_string());
-            if numbers.len() > MOST_NUMBERS {
-                return Err("more than a million numbers".to_owned());
+    (
+        "seq",
+        "i+",
+        Fresh(|a| match a.len() {
+            1 => growth::numbers(1, int(a, 0), 1),
+            2 => growth::numbers(int(a, 0), int(a, 1), 1),
+            _ => growth::numbers(int(a, 0), int(a, 2), int(a, 1)),
+        }),
+        |a| {
+            let (from, step, to) = match a.len() {
+                1 => (1, 0, int(a, 0)),
+                2 => (int(a, 0), 0, int(a, 1)),
+                3 => (int(a, 0), int(a, 1), int(a, 2)),
+                _ => return Ok(Value::text("")),
+            };
+            let step = match step {
+                0 if from > to => -1,
+                0 => 1,
+                step => step,
+            };
+            let (mut numbers, mut count) = (String::new(), 0);
+            let mut number = from;
+            while (step > 0 && number <= to) || (step < 0 && number >= to) {
+                let space = if count > 0 { " " } else { "" };
+                let _ = write!(numbers, "{space}{number}");
+                count += 1;
+                if count > MOST_NUMBERS {
+                    return Err("more than a million numbers".to_owned());
+                }
+                match number.checked_add(step) {
+                    Some(next) => number = next,
+                    None => break,
+                }
             }
-            number = number.saturating_add(step);
-        }
-        Ok(Value::text(numbers.join(" ")))
-    }),
-    ("dict", "*+", |a| {
+            Ok(Value::text(numbers))
+        },
+    ),
+    ("dict", "*+", Shares(dict), |a| {
         let dict = Map::new(BTreeMap::new());
         for index in (0..a.len()).step_by(2) {
             let value = a.get(index + 1).cloned();
-            dict.set(&text(a, index), value.unwrap_or_else(|| Value::text("")));
+            dict.set(text(a, index), value.unwrap_or_else(|| Value::text("")));
         }
         Ok(Value::Map(dict))
     }),
-    ("get", "ms", |a| {
+    ("get", "ms", Flat, |a| {
         let member = map(a, 0)?.get(&text(a, 1));
         Ok(member.unwrap_or_else(|| Value::text("")))
     }),
-    ("set", "ms*", |a| {
-        map(a, 0)?.set(&text(a, 1), value(a, 2));
+    ("set", "ms*", Shares(member), |a| {
+        map(a, 0)?.set(text(a, 1), value(a, 2));
         Ok(value(a, 0))
     }),
-    ("unset", "ms", |a| {
+    ("unset", "ms", Flat, |a| {
         map(a, 0)?.unset(&text(a, 1));
         Ok(value(a, 0))
     }),
-    ("hasKey", "ms", |a| Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))),
-    ("keys", "m+", |a| {
+    ("hasKey", "ms", Flat, |a| Ok(Value::Bool(map(a, 0)?.get(&text(a, 1)).is_some()))),
+    ("keys", "m+", Shares(items), |a| {
         let mut keys = Vec::new();
         for index in 0..a.len() {
             let members = map(a, index)?.members();
@@ -122,11 +138,11 @@ pub(super) const GROUP: Group = &[
         }
         Ok(Value::list(keys))
     }),
-    ("values", "m", |a| {
+    ("values", "m", Shares(items), |a| {
         let members = map(a, 0)?.members();
         Ok(Value::list(members.into_iter().map(|(_, value)| value)))
     }),
-    ("pluck", "sm+", |a| {
+    ("pluck", "sm+", Shares(items), |a| {
         let key = text(a, 0);
         let mut found = Vec::new();
         for index in 1..a.len() {
@@ -134,13 +150,18 @@ pub(super) const GROUP: Group = &[
         }
         Ok(Value::list(found))
     }),
-    ("pick", "ms+", |a| choose(a, true)),
-    ("omit", "ms+", |a| choose(a, false)),
-    ("merge", "mm+", |a| merge(a, false)),
-    ("mergeOverwrite", "mm+", |a| merge(a, true)),
-    ("dig", "s*+", dig),
-    ("deepCopy", "*", |a| copy(&a[0], MAX_NESTING)),
+    ("pick", "ms+", Shares(items), |a| choose(a, true)),
+    ("omit", "ms+", Shares(items), |a| choose(a, false)),
+    ("merge", "mm+", Shares(sources), |a| merge(a, false)),
+    ("mergeOverwrite", "mm+", Shares(sources), |a| merge(a, true)),
+    ("dig", "s*+", Flat, dig),
+    ("deepCopy", "*", Fresh(full::<64, 4>), |a| copy(&a[0], MAX_NESTING)),
 ];
+
+/// Returns the list with items before and behind it.
+fn with(a: &[Value], before: &[Value], behind: &[Value]) -> Answer {
+    Ok(Value::list([before, list(a, 0)?.items(), behind].concat()))
+}
 
 /// Returns the items as strings without nil; any other value is a list of one.
 pub(super) fn texts(value: &Value) -> Vec<String> {
@@ -157,17 +178,13 @@ pub(super) fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Joins the texts of a list; its size is known before it is made.
-pub(super) fn joined(list: &Value, separator: &str) -> Answer {
-    fits(list)?;
-    let texts = texts(list);
-    let between = separator.len().saturating_mul(texts.len().saturating_sub(1));
-    at_most(texts.iter().map(String::len).sum::<usize>().saturating_add(between))?;
-    Ok(Value::text(texts.join(separator)))
+/// Joins the texts of a list.
+pub(super) fn joined(list: &Value, separator: &str) -> Value {
+    Value::text(texts(list).join(separator))
 }
 
 fn choose(a: &[Value], named: bool) -> Answer {
-    let names: Vec<_> = (1..a.len()).map(|index| text(a, index)).collect();
+    let names: BTreeSet<_> = (1..a.len()).map(|index| text(a, index)).collect();
     let members = map(a, 0)?.members();
     let chosen = members.into_iter().filter(|(key, _)| names.contains(key) == named);
     Ok(Value::map(chosen))
@@ -203,7 +220,7 @@ fn merge_into(target: &Map, source: &Map, overwrite: bool, depth: usize) -> Resu
             }
             // An empty value counts as missing.
             (Some(mine), _) if mine.is_true() && !overwrite => {}
-            _ => target.set(&key, theirs),
+            _ => target.set(key, theirs),
         }
     }
     Ok(())
@@ -228,7 +245,7 @@ fn dig(a: &Call<'_>) -> Answer {
             Value::Map(_) | Value::Object(_) => map(std::slice::from_ref(&found), 0)?,
             other => return Err(format!("wants a map, not {}", other.type_name())),
         };
-        match inner.get(&text(keys, index)) {
+        match inner.get(&key(keys, index)?) {
             Some(value) => found = value,
             None => return Ok(value(rest, 0)),
         }

@@ -7,6 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::Digest as _;
 
 use super::call::{Answer, Call, Group, text};
+use super::growth::Growth::{Flat, Fresh};
+use super::growth::{document, full, indented};
 use crate::print::MAX_NESTING;
 use crate::value::Value;
 use crate::{encode, toml, yaml};
@@ -14,30 +16,45 @@ use imgctl_base::text::hex;
 
 pub(super) const GROUP: Group = &[
     // Helm ignores values that cannot be encoded.
-    ("toYaml", "*", |a| Ok(Value::text(encode::to_yaml(&a[0]).unwrap_or_default()))),
-    ("toYamlPretty", "*", |a| Ok(Value::text(encode::to_yaml(&a[0]).unwrap_or_default()))),
-    ("toJson", "*", |a| encode::to_json(&a[0], true, false).map(Value::text)),
-    ("toRawJson", "*", |a| encode::to_json(&a[0], false, false).map(Value::text)),
-    ("toPrettyJson", "*", |a| encode::to_json(&a[0], true, true).map(Value::text)),
-    ("toToml", "*", |a| {
-        encode::fits(&a[0])?;
+    ("toYaml", "*", Fresh(indented::<96, 16>), |a| {
+        Ok(Value::text(encode::yaml(&a[0]).unwrap_or_default()))
+    }),
+    ("toYamlPretty", "*", Fresh(indented::<96, 16>), |a| {
+        Ok(Value::text(encode::yaml(&a[0]).unwrap_or_default()))
+    }),
+    ("toJson", "*", Fresh(full::<256, 20>), |a| {
+        encode::to_json(&a[0], true, false).map(Value::text)
+    }),
+    ("toRawJson", "*", Fresh(full::<256, 20>), |a| {
+        encode::to_json(&a[0], false, false).map(Value::text)
+    }),
+    ("toPrettyJson", "*", Fresh(indented::<256, 20>), |a| {
+        encode::to_json(&a[0], true, true).map(Value::text)
+    }),
+    ("toToml", "*", Fresh(full::<256, 20>), |a| {
         let json = encode::json_of(&a[0], MAX_NESTING)?;
         // In Helm, an error message becomes the result.
         or_message(a, toml::write(&json))
     }),
-    ("fromYaml", "s", |a| Ok(mapping(a, from_yaml(a)))),
-    ("fromYamlArray", "s", |a| Ok(sequence(from_yaml(a)))),
-    ("fromJson", "s", |a| Ok(mapping(a, from_json(a)))),
-    ("fromJsonArray", "s", |a| Ok(sequence(from_json(a)))),
-    ("mustFromJson", "s", from_json),
-    ("fromToml", "s", |a| Ok(mapping(a, decoded(a, ::toml::from_str(&text(a, 0)))))),
-    ("b64enc", "s", |a| Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))),
-    ("b64dec", "s", decode_base64),
-    ("b32enc", "s", |a| Ok(Value::text(base32(text(a, 0).as_bytes())))),
-    ("sha1sum", "s", |a| Ok(Value::text(hex(&sha1::Sha1::digest(text(a, 0).as_bytes()))))),
-    ("sha256sum", "s", |a| Ok(Value::text(sha256(&text(a, 0))))),
-    ("sha512sum", "s", |a| Ok(Value::text(hex(&sha2::Sha512::digest(text(a, 0).as_bytes()))))),
-    ("adler32sum", "s", |a| {
+    ("fromYaml", "s", Fresh(document), |a| Ok(mapping(a, from_yaml(a)))),
+    ("fromYamlArray", "s", Fresh(document), |a| Ok(sequence(from_yaml(a)))),
+    ("fromJson", "s", Fresh(document), |a| Ok(mapping(a, from_json(a)))),
+    ("fromJsonArray", "s", Fresh(document), |a| Ok(sequence(from_json(a)))),
+    ("mustFromJson", "s", Fresh(document), from_json),
+    ("fromToml", "s", Fresh(document), |a| {
+        Ok(mapping(a, decoded(a, ::toml::from_str(&text(a, 0)))))
+    }),
+    ("b64enc", "s", Fresh(full::<48, 3>), |a| {
+        Ok(Value::text(STANDARD.encode(text(a, 0).as_bytes())))
+    }),
+    ("b64dec", "s", Fresh(full::<48, 8>), decode_base64),
+    ("b32enc", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(base32(text(a, 0).as_bytes())))),
+    ("sha1sum", "s", Flat, |a| Ok(Value::text(hex(&sha1::Sha1::digest(text(a, 0).as_bytes()))))),
+    ("sha256sum", "s", Flat, |a| Ok(Value::text(sha256(&text(a, 0))))),
+    ("sha512sum", "s", Flat, |a| {
+        Ok(Value::text(hex(&sha2::Sha512::digest(text(a, 0).as_bytes()))))
+    }),
+    ("adler32sum", "s", Flat, |a| {
         let (mut low, mut high) = (1_u32, 0_u32);
         for byte in text(a, 0).bytes() {
             low = (low + u32::from(byte)) % 65_521;

@@ -2,27 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use super::call::{Body, Group, text};
+use super::call::{Group, text};
+use super::growth::Growth::{Flat, Fresh};
+use super::growth::length;
+use crate::print::cut;
 use crate::value::Value;
 
-const GROUP: Group = &[
-    ("env", "s", |a| {
+pub(super) const GROUP: Group = &[
+    ("env", "s", Flat, |a| {
         let found = a.environment.and_then(|variables| variables.get(text(a, 0).as_ref()));
         Ok(Value::text(found.map_or("", String::as_str)))
     }),
-    ("expandenv", "s", |a| {
-        let text = text(a, 0);
-        Ok(a.environment.map_or_else(|| Value::text(&text), |all| Value::text(expand(&text, all))))
-    }),
+    (
+        "expandenv",
+        "s",
+        Fresh(|a| length(a, 0).saturating_add(MOST_EXPANDED).saturating_mul(3)),
+        |a| {
+            let (text, none) = (text(a, 0), BTreeMap::new());
+            expand(&text, a.environment.unwrap_or(&none)).map(Value::text)
+        },
+    ),
 ];
 
-/// Returns types and body of a function.
-pub(super) fn find(name: &str) -> Option<(&'static str, Body)> {
-    GROUP.iter().find(|(known, ..)| *known == name).map(|(_, types, body)| (*types, *body))
-}
+/// Maximum length of a text with the values of its variables: the values are not among the arguments, so it is
+/// checked while the text is made.
+const MOST_EXPANDED: usize = 4 << 20;
 
 /// Expands `$NAME` and `${NAME}` like Go's `os.ExpandEnv`: unknown variables become empty.
-fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
+fn expand(text: &str, variables: &BTreeMap<String, String>) -> Result<String, String> {
     let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -38,10 +45,17 @@ fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
         if name.is_empty() {
             expanded.push('$');
         }
-        expanded.push_str(variables.get(name).map_or("", String::as_str));
+        let value = variables.get(name).map_or("", String::as_str);
+        if expanded.len().saturating_add(value.len()).saturating_add(behind.len()) > MOST_EXPANDED {
+            return Err(format!(
+                "the text would be longer than {MOST_EXPANDED} bytes: {}",
+                cut(text)
+            ));
+        }
+        expanded.push_str(value);
         rest = behind;
     }
-    expanded + rest
+    Ok(expanded + rest)
 }
 
 #[cfg(test)]
@@ -54,7 +68,7 @@ mod tests {
         for (text, expected) in
             [("$A-${A}", "1-1"), ("$HOME${PATH}x", "x"), ("cost: 5$", "cost: 5$"), ("$AB.", ".")]
         {
-            assert_eq!(expand(text, &variables), expected, "{text}");
+            assert_eq!(expand(text, &variables).unwrap(), expected, "{text}");
         }
     }
 }

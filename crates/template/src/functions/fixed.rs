@@ -10,35 +10,47 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::call::{Answer, Call, Group, int, text, value};
 use super::encoding::{decode_base64, sha256};
+use super::growth::Growth::{Flat, Fresh};
+use super::growth::{fixed, full};
 use crate::value::{Object, Value, text_argument};
 
 /// Value of `now`.
 const NOW: i64 = 0;
 
 pub(super) const GROUP: Group = &[
-    ("now", "", |_| Ok(time(NOW))),
-    ("date", "s*", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
-    ("dateInZone", "s*s", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
-    ("date_in_zone", "s*s", |a| Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))),
-    ("htmlDate", "*", |a| Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))),
-    ("htmlDateInZone", "*s", |a| Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))),
-    ("unixEpoch", "*", |a| Ok(Value::text(seconds_of(&a[0]).to_string()))),
-    ("ago", "*", |a| Ok(Value::text(show_duration(NOW - seconds_of(&a[0]))))),
-    ("dateModify", "s*", date_modify),
-    ("date_modify", "s*", date_modify),
-    ("toDate", "ss", |a| Ok(time(parse(&text(a, 1)).unwrap_or(0)))),
-    ("duration", "*", |a| {
+    ("now", "", Flat, |_| Ok(time(NOW))),
+    ("date", "s*", Fresh(full::<48, 16>), |a| {
+        Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))
+    }),
+    ("dateInZone", "s*s", Fresh(full::<48, 16>), |a| {
+        Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))
+    }),
+    ("date_in_zone", "s*s", Fresh(full::<48, 16>), |a| {
+        Ok(Value::text(format(seconds_of(&a[1]), &text(a, 0))))
+    }),
+    ("htmlDate", "*", Fresh(full::<48, 16>), |a| {
+        Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))
+    }),
+    ("htmlDateInZone", "*s", Fresh(full::<48, 16>), |a| {
+        Ok(Value::text(format(seconds_of(&a[0]), "2006-01-02")))
+    }),
+    ("unixEpoch", "*", Flat, |a| Ok(Value::text(seconds_of(&a[0]).to_string()))),
+    ("ago", "*", Flat, |a| Ok(Value::text(show_duration(NOW.saturating_sub(seconds_of(&a[0])))))),
+    ("dateModify", "s*", Flat, date_modify),
+    ("date_modify", "s*", Flat, date_modify),
+    ("toDate", "ss", Flat, |a| Ok(time(parse(&text(a, 1)).unwrap_or(0)))),
+    ("duration", "*", Flat, |a| {
         let seconds = match &a[0] {
             Value::Text(text) => text.parse().ok().or_else(|| duration(text)).unwrap_or(0),
             _ => int(a, 0),
         };
         Ok(Value::text(show_duration(seconds)))
     }),
-    ("durationRound", "*", |a| {
+    ("durationRound", "*", Flat, |a| {
         let seconds = match &a[0] {
             Value::Text(text) => duration(text).unwrap_or(0),
             Value::Int(nanoseconds) => nanoseconds / 1_000_000_000,
-            other => NOW - seconds_of(other),
+            other => NOW.saturating_sub(seconds_of(other)),
         };
         let sign = if seconds < 0 { "-" } else { "" };
         let all = seconds.unsigned_abs();
@@ -49,24 +61,30 @@ pub(super) const GROUP: Group = &[
             None => format!("{sign}{all}s"),
         }))
     }),
-    ("randAlphaNum", "*", |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
-    ("randAlpha", "*", |a| repeated(a, LETTERS)),
-    ("randNumeric", "*", |a| repeated(a, DIGITS)),
-    ("randAscii", "*", |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
-    ("randBytes", "*", |a| {
+    ("randAlphaNum", "*", Fresh(fixed::<{ 4 << 20 }>), |a| {
+        repeated(a, &format!("{LETTERS}{DIGITS}"))
+    }),
+    ("randAlpha", "*", Fresh(fixed::<{ 4 << 20 }>), |a| repeated(a, LETTERS)),
+    ("randNumeric", "*", Fresh(fixed::<{ 4 << 20 }>), |a| repeated(a, DIGITS)),
+    ("randAscii", "*", Fresh(fixed::<{ 4 << 20 }>), |a| repeated(a, &format!("{LETTERS}{DIGITS}"))),
+    ("randBytes", "*", Fresh(fixed::<{ 4 << 20 }>), |a| {
         let text = repeated(a, LETTERS)?;
         Ok(Value::text(STANDARD.encode(super::call::text(&[text], 0).as_bytes())))
     }),
-    ("randInt", "**", |a| Ok(Value::Int(int(a, 0)))),
-    ("uuidv4", "", |_| Ok(Value::text("00000000-0000-4000-8000-000000000000"))),
-    ("bcrypt", "s", |a| Ok(Value::text(hashed(&text(a, 0))))),
-    ("htpasswd", "ss+", |a| Ok(Value::text(format!("{}:{}", text(a, 0), hashed(&text(a, 1)))))),
-    ("derivePassword", "*sss*", |a| {
+    ("randInt", "**", Flat, |a| Ok(Value::Int(int(a, 0)))),
+    ("uuidv4", "", Flat, |_| Ok(Value::text("00000000-0000-4000-8000-000000000000"))),
+    ("bcrypt", "s", Fresh(full::<48, 3>), |a| Ok(Value::text(hashed(&text(a, 0))))),
+    ("htpasswd", "ss+", Fresh(full::<48, 3>), |a| {
+        Ok(Value::text(format!("{}:{}", text(a, 0), hashed(&text(a, 1)))))
+    }),
+    ("derivePassword", "*sss*", Fresh(full::<48, 3>), |a| {
         Ok(Value::text(sha256(&text(a, 2)).chars().take(20).collect::<String>()))
     }),
-    ("encryptAES", "ss", |a| Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))),
-    ("decryptAES", "ss", |a| decoded(a, 1)),
-    ("genPrivateKey", "s", |a| {
+    ("encryptAES", "ss", Fresh(full::<48, 3>), |a| {
+        Ok(Value::text(STANDARD.encode(text(a, 1).as_bytes())))
+    }),
+    ("decryptAES", "ss", Fresh(full::<48, 8>), |a| decoded(a, 1)),
+    ("genPrivateKey", "s", Fresh(fixed::<4096>), |a| {
         let kind = match text(a, 0).as_ref() {
             "rsa" => "RSA PRIVATE KEY",
             "ecdsa" => "EC PRIVATE KEY",
@@ -74,18 +92,18 @@ pub(super) const GROUP: Group = &[
         };
         Ok(Value::text(pem(kind, "key")))
     }),
-    ("genCA", "s*", |a| certificate(&text(a, 0))),
-    ("genCAWithKey", "s*s", |a| certificate(&text(a, 0))),
-    ("genSelfSignedCert", "s***", |a| certificate(&text(a, 0))),
-    ("genSelfSignedCertWithKey", "s***s", |a| certificate(&text(a, 0))),
-    ("genSignedCert", "s****", |a| certificate(&text(a, 0))),
-    ("genSignedCertWithKey", "s****s", |a| certificate(&text(a, 0))),
-    ("buildCustomCert", "ss", |a| {
+    ("genCA", "s*", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("genCAWithKey", "s*s", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("genSelfSignedCert", "s***", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("genSelfSignedCertWithKey", "s***s", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("genSignedCert", "s****", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("genSignedCertWithKey", "s****s", Fresh(fixed::<4096>), |a| certificate(&text(a, 0))),
+    ("buildCustomCert", "ss", Fresh(full::<48, 8>), |a| {
         Ok(Value::object(Pair { certificate: decoded(a, 0)?, key: decoded(a, 1)? }))
     }),
-    ("shuffle", "s", |a| Ok(value(a, 0))),
-    ("lookup", "ssss", |_| Ok(Value::map::<&str>([]))),
-    ("getHostByName", "s", |_| Ok(Value::text(""))),
+    ("shuffle", "s", Fresh(full::<48, 3>), |a| Ok(value(a, 0))),
+    ("lookup", "ssss", Flat, |_| Ok(Value::map::<&str>([]))),
+    ("getHostByName", "s", Flat, |_| Ok(Value::text(""))),
 ];
 
 fn date_modify(a: &Call<'_>) -> Answer {

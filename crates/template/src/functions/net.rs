@@ -3,21 +3,24 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::call::{Call, Group, int, text};
+use super::growth::Growth::Fresh;
+use super::growth::fixed;
+use crate::print::cut;
 use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
     // Returns the network of an address with prefix: `10.1.0.0/16` for `10.1.2.3/16`.
-    ("ipNet", "s", |a| {
+    ("ipNet", "s", Fresh(fixed::<4096>), |a| {
         let network = Network::of(a)?;
         Ok(Value::text(format!("{}/{}", network.address(0), network.prefix)))
     }),
     // Returns address number N of a network: `ipAt "10.96.0.0/12" 10` is 10.96.0.10.
-    ("ipAt", "si", |a| {
+    ("ipAt", "si", Fresh(fixed::<4096>), |a| {
         let network = Network::of(a)?;
         let index = u128::try_from(int(a, 1)).ok();
         match index.filter(|index| *index <= network.host_mask()) {
             Some(index) => Ok(Value::text(network.address(index).to_string())),
-            None => Err(format!("{} is outside of {}", int(a, 1), text(a, 0))),
+            None => Err(format!("{} is outside of {}", int(a, 1), cut(&text(a, 0)))),
         }
     }),
 ];
@@ -31,7 +34,8 @@ struct Network {
 impl Network {
     fn of(a: &Call<'_>) -> Result<Self, String> {
         let text = text(a, 0);
-        Self::parse(&text).ok_or_else(|| format!("{text:?} is not a network like 10.96.0.0/12"))
+        Self::parse(&text)
+            .ok_or_else(|| format!("{:?} is not a network like 10.96.0.0/12", cut(&text)))
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -1,43 +1,51 @@
 //! Numbers. Integer arithmetic wraps, as in Go; division by zero is an error.
 
 use super::call::{Answer, Call, Group, float, int, text};
+use super::growth::Growth::{Flat, Fresh};
+use super::growth::{full, numbers};
 use crate::dialect::MOST_NUMBERS;
 use crate::value::Value;
 
 pub(super) const GROUP: Group = &[
-    ("int", "*", |a| Ok(Value::Int(int(a, 0)))),
-    ("int64", "*", |a| Ok(Value::Int(int(a, 0)))),
-    ("atoi", "s", |a| Ok(Value::Int(int(a, 0)))),
-    ("float64", "*", |a| Ok(Value::Float(float(a, 0)))),
-    ("toDecimal", "*", |a| Ok(Value::Int(i64::from_str_radix(&text(a, 0), 8).unwrap_or(0)))),
-    ("add", "*+", |a| fold(a, 0, i64::wrapping_add)),
-    ("add1", "*", |a| Ok(Value::Int(int(a, 0).wrapping_add(1)))),
-    ("mul", "*+", |a| fold(a, 1, i64::wrapping_mul)),
-    ("sub", "**", |a| Ok(Value::Int(int(a, 0).wrapping_sub(int(a, 1))))),
-    ("div", "**", |a| match int(a, 1) {
+    ("int", "*", Flat, |a| Ok(Value::Int(int(a, 0)))),
+    ("int64", "*", Flat, |a| Ok(Value::Int(int(a, 0)))),
+    ("atoi", "s", Flat, |a| Ok(Value::Int(int(a, 0)))),
+    ("float64", "*", Flat, |a| Ok(Value::Float(float(a, 0)))),
+    ("toDecimal", "*", Fresh(full::<48, 3>), |a| {
+        Ok(Value::Int(i64::from_str_radix(&text(a, 0), 8).unwrap_or(0)))
+    }),
+    ("add", "*+", Flat, |a| fold(a, 0, i64::wrapping_add)),
+    ("add1", "*", Flat, |a| Ok(Value::Int(int(a, 0).wrapping_add(1)))),
+    ("mul", "*+", Flat, |a| fold(a, 1, i64::wrapping_mul)),
+    ("sub", "**", Flat, |a| Ok(Value::Int(int(a, 0).wrapping_sub(int(a, 1))))),
+    ("div", "**", Flat, |a| match int(a, 1) {
         0 => Err("division by zero".to_owned()),
         divisor => Ok(Value::Int(int(a, 0).wrapping_div(divisor))),
     }),
-    ("mod", "**", |a| match int(a, 1) {
+    ("mod", "**", Flat, |a| match int(a, 1) {
         0 => Err("division by zero".to_owned()),
         divisor => Ok(Value::Int(int(a, 0).wrapping_rem(divisor))),
     }),
-    ("max", "**+", |a| extreme(a, i64::max)),
-    ("min", "**+", |a| extreme(a, i64::min)),
-    ("biggest", "**+", |a| extreme(a, i64::max)),
-    ("addf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
-    ("mulf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
-    ("subf", "**", |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
-    ("divf", "**", |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
-    ("floor", "*", |a| Ok(Value::Float(float(a, 0).floor()))),
-    ("ceil", "*", |a| Ok(Value::Float(float(a, 0).ceil()))),
-    ("round", "**", |a| {
+    ("max", "**+", Flat, |a| extreme(a, i64::max)),
+    ("min", "**+", Flat, |a| extreme(a, i64::min)),
+    ("biggest", "**+", Flat, |a| extreme(a, i64::max)),
+    ("addf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
+    ("mulf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
+    ("subf", "**", Flat, |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
+    ("divf", "**", Flat, |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
+    ("floor", "*", Flat, |a| Ok(Value::Float(float(a, 0).floor()))),
+    ("ceil", "*", Flat, |a| Ok(Value::Float(float(a, 0).ceil()))),
+    ("round", "**", Flat, |a| {
         let places = i32::try_from(int(a, 1).clamp(-300, 300)).unwrap_or(0);
         let scale = 10f64.powi(places);
         Ok(Value::Float((float(a, 0) * scale).round() / scale))
     }),
-    ("until", "*", |a| range(0, int(a, 0), if int(a, 0) < 0 { -1 } else { 1 })),
-    ("untilStep", "***", |a| range(int(a, 0), int(a, 1), int(a, 2))),
+    ("until", "*", Fresh(|a| numbers(0, int(a, 0), 1)), |a| {
+        range(0, int(a, 0), if int(a, 0) < 0 { -1 } else { 1 })
+    }),
+    ("untilStep", "***", Fresh(|a| numbers(int(a, 0), int(a, 1), int(a, 2))), |a| {
+        range(int(a, 0), int(a, 1), int(a, 2))
+    }),
 ];
 
 fn fold(a: &Call<'_>, start: i64, step: fn(i64, i64) -> i64) -> Answer {
@@ -52,17 +60,17 @@ fn extreme(a: &Call<'_>, choose: fn(i64, i64) -> i64) -> Answer {
 /// Returns the numbers from `start` (inclusive) to `stop` (exclusive); a step away from `stop`
 /// returns none.
 fn range(start: i64, stop: i64, step: i64) -> Answer {
-    let mut numbers = Vec::new();
+    let mut found = Vec::new();
     let mut number = start;
     while (step > 0 && number < stop) || (step < 0 && number > stop) {
-        if numbers.len() == MOST_NUMBERS {
+        if found.len() == MOST_NUMBERS {
             return Err(format!("more than {MOST_NUMBERS} numbers"));
         }
-        numbers.push(Value::Int(number));
+        found.push(Value::Int(number));
         match number.checked_add(step) {
             Some(next) => number = next,
             None => break,
         }
     }
-    Ok(Value::list(numbers))
+    Ok(Value::list(found))
 }

@@ -1,97 +1,104 @@
 //! Strings: trimming, case, splitting, names, paths, quoting, indenting, wrapping, regular expressions
 //! (Rust's syntax matches Go's RE2 except in corner cases), addresses of the web.
 
+use std::collections::BTreeSet;
+
 use regex::{Regex, RegexBuilder};
 
 use super::call::{Answer, Call, Group, int, map, size, text};
-use crate::dialect::LONGEST_TEXT;
-use crate::print::{quoted, to_text};
+use super::growth::Growth::{Flat, Fresh};
+use super::growth::{self, divided, full, lines, replaced, searched, substituted};
+use crate::print::{cut, quoted, to_text};
 use crate::value::Value;
 
-/// Maximum length of a text that a function creates, in bytes.
-const LIMIT: usize = 16 << 20;
+/// Maximum length of a regular expression, in bytes: its syntax tree takes hundreds of times as much.
+const LONGEST_PATTERN: usize = 16 << 10;
 
 pub(super) const GROUP: Group = &[
-    ("trim", "s", |a| Ok(Value::text(text(a, 0).trim()))),
-    ("trimAll", "ss", trim_all),
-    ("trimPrefix", "ss", |a| {
+    ("trim", "s", Fresh(full::<48, 3>), |a| Ok(Value::text(text(a, 0).trim()))),
+    ("trimAll", "ss", Fresh(full::<48, 8>), trim_all),
+    ("trimPrefix", "ss", Fresh(full::<48, 3>), |a| {
         let (prefix, text) = (text(a, 0), text(a, 1));
         Ok(Value::text(text.strip_prefix(prefix.as_ref()).unwrap_or(&text)))
     }),
-    ("trimSuffix", "ss", |a| {
+    ("trimSuffix", "ss", Fresh(full::<48, 3>), |a| {
         let (suffix, text) = (text(a, 0), text(a, 1));
         Ok(Value::text(text.strip_suffix(suffix.as_ref()).unwrap_or(&text)))
     }),
-    ("upper", "s", |a| Ok(Value::text(text(a, 0).to_uppercase()))),
-    ("lower", "s", |a| Ok(Value::text(text(a, 0).to_lowercase()))),
-    ("title", "s", |a| Ok(Value::text(initials(&text(a, 0), |c| c.to_uppercase().collect())))),
-    ("untitle", "s", |a| Ok(Value::text(initials(&text(a, 0), |c| c.to_lowercase().collect())))),
-    ("repeat", "is", repeat),
-    ("substr", "iis", substr),
-    ("trunc", "is", trunc),
-    ("nospace", "s", |a| Ok(Value::text(text(a, 0).replace(char::is_whitespace, "")))),
-    ("contains", "ss", |a| Ok(Value::Bool(text(a, 1).contains(&*text(a, 0))))),
-    ("hasPrefix", "ss", |a| Ok(Value::Bool(text(a, 1).starts_with(&*text(a, 0))))),
-    ("hasSuffix", "ss", |a| Ok(Value::Bool(text(a, 1).ends_with(&*text(a, 0))))),
-    ("replace", "sss", |a| {
+    ("upper", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_uppercase()))),
+    ("lower", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_lowercase()))),
+    ("title", "s", Fresh(full::<48, 8>), |a| {
+        Ok(Value::text(initials(&text(a, 0), |c| c.to_uppercase().collect())))
+    }),
+    ("untitle", "s", Fresh(full::<48, 8>), |a| {
+        Ok(Value::text(initials(&text(a, 0), |c| c.to_lowercase().collect())))
+    }),
+    ("repeat", "is", Fresh(growth::repeated), repeat),
+    ("substr", "iis", Fresh(full::<48, 3>), substr),
+    ("trunc", "is", Fresh(full::<48, 3>), trunc),
+    ("nospace", "s", Fresh(full::<48, 3>), |a| {
+        Ok(Value::text(text(a, 0).replace(char::is_whitespace, "")))
+    }),
+    ("contains", "ss", Flat, |a| Ok(Value::Bool(text(a, 1).contains(&*text(a, 0))))),
+    ("hasPrefix", "ss", Flat, |a| Ok(Value::Bool(text(a, 1).starts_with(&*text(a, 0))))),
+    ("hasSuffix", "ss", Flat, |a| Ok(Value::Bool(text(a, 1).ends_with(&*text(a, 0))))),
+    ("replace", "sss", Fresh(replaced), |a| {
         let (old, by, text) = (text(a, 0), text(a, 1), text(a, 2));
-        let count = text.matches(&*old).count();
-        at_most(by.len().saturating_mul(count).saturating_add(text.len()))?;
         Ok(Value::text(text.replace(&*old, &by)))
     }),
-    ("splitList", "ss", |a| {
+    ("splitList", "ss", Fresh(divided::<0, 1, 192>), |a| {
         let separator = text(a, 0);
-        Ok(Value::list(split(&text(a, 1), &separator).iter().map(Value::text)))
+        Ok(Value::list(split(&text(a, 1), &separator)))
     }),
-    ("split", "ss", |a| {
-        let parts = split(&text(a, 1), &text(a, 0));
-        Ok(numbered(&parts))
-    }),
-    ("splitn", "sis", |a| {
+    ("split", "ss", Fresh(divided::<0, 1, 512>), |a| Ok(numbered(split(&text(a, 1), &text(a, 0))))),
+    ("splitn", "sis", Fresh(divided::<0, 2, 512>), |a| {
         let (separator, count, text) = (text(a, 0), size(a, 1, 1 << 20)?, text(a, 2));
-        let parts: Vec<String> = text.splitn(count, &*separator).map(str::to_owned).collect();
-        Ok(numbered(&parts))
+        Ok(numbered(text.splitn(count, &*separator).map(Value::text).collect()))
     }),
-    ("snakecase", "s", |a| Ok(Value::text(separated(&text(a, 0), '_')))),
-    ("kebabcase", "s", |a| Ok(Value::text(separated(&text(a, 0), '-')))),
-    ("camelcase", "s", camelcase),
-    ("plural", "ssi", |a| {
+    ("snakecase", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(separated(&text(a, 0), '_')))),
+    ("kebabcase", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(separated(&text(a, 0), '-')))),
+    ("camelcase", "s", Fresh(full::<48, 8>), camelcase),
+    ("plural", "ssi", Fresh(full::<48, 3>), |a| {
         let index = usize::from(int(a, 2) != 1);
         Ok(Value::text(text(a, index)))
     }),
-    ("base", "s", base),
-    ("dir", "s", dir),
-    ("ext", "s", ext),
-    ("isAbs", "s", is_absolute),
-    ("clean", "s", clean),
-    ("osBase", "s", base),
-    ("osDir", "s", dir),
-    ("osExt", "s", ext),
-    ("osIsAbs", "s", is_absolute),
-    ("osClean", "s", clean),
-    ("quote", "*+", |a| Ok(words(a, quoted))),
-    ("squote", "*+", |a| Ok(words(a, |text| format!("'{text}'")))),
-    ("cat", "*+", |a| Ok(words(a, str::to_owned))),
-    ("indent", "is", |a| indented(a, "")),
-    ("nindent", "is", |a| indented(a, "\n")),
-    ("trimall", "ss", trim_all),
-    ("abbrev", "is", |a| Ok(Value::text(abbreviated(a, 0, 1)?))),
-    ("abbrevboth", "iis", |a| Ok(Value::text(abbreviated(a, 1, 2)?))),
-    ("initials", "s", |a| {
+    ("base", "s", Fresh(full::<48, 3>), base),
+    ("dir", "s", Fresh(full::<48, 3>), dir),
+    ("ext", "s", Fresh(full::<48, 3>), ext),
+    ("isAbs", "s", Flat, is_absolute),
+    ("clean", "s", Fresh(full::<48, 24>), clean),
+    ("osBase", "s", Fresh(full::<48, 3>), base),
+    ("osDir", "s", Fresh(full::<48, 3>), dir),
+    ("osExt", "s", Fresh(full::<48, 3>), ext),
+    ("osIsAbs", "s", Flat, is_absolute),
+    ("osClean", "s", Fresh(full::<48, 24>), clean),
+    ("quote", "*+", Fresh(full::<48, 24>), |a| Ok(words(a, quoted))),
+    ("squote", "*+", Fresh(full::<48, 24>), |a| Ok(words(a, |text| format!("'{text}'")))),
+    ("cat", "*+", Fresh(full::<48, 24>), |a| Ok(words(a, str::to_owned))),
+    ("indent", "is", Fresh(lines), |a| indented(a, "")),
+    ("nindent", "is", Fresh(lines), |a| indented(a, "\n")),
+    ("trimall", "ss", Fresh(full::<48, 8>), trim_all),
+    ("abbrev", "is", Fresh(full::<48, 3>), |a| Ok(Value::text(abbreviated(a, 0, 1)?))),
+    ("abbrevboth", "iis", Fresh(full::<48, 3>), |a| Ok(Value::text(abbreviated(a, 1, 2)?))),
+    ("initials", "s", Fresh(full::<48, 8>), |a| {
         let all = text(a, 0);
         let firsts = all.split_whitespace().filter_map(|word| word.chars().next());
         Ok(Value::text(firsts.collect::<String>()))
     }),
-    ("swapcase", "s", |a| {
+    ("swapcase", "s", Fresh(full::<48, 8>), |a| {
         let swap = |c: char| -> String {
             if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
         };
         Ok(Value::text(text(a, 0).chars().map(swap).collect::<String>()))
     }),
-    ("wrap", "is", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))),
-    ("wrapWith", "iss", |a| Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))),
-    ("urlParse", "s", |a| Ok(url_parts(&text(a, 0)))),
-    ("urlJoin", "m", |a| {
+    ("wrap", "is", Fresh(growth::wrapped), |a| {
+        Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))
+    }),
+    ("wrapWith", "iss", Fresh(growth::wrapped), |a| {
+        Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))
+    }),
+    ("urlParse", "s", Fresh(full::<48, 3>), |a| Ok(url_parts(&text(a, 0)))),
+    ("urlJoin", "m", Fresh(full::<48, 8>), |a| {
         let parts = map(a, 0)?;
         let part = |name: &str| parts.get(name).map_or_else(String::new, |v| to_text(&v));
         let mut url = String::new();
@@ -117,43 +124,31 @@ pub(super) const GROUP: Group = &[
         }
         Ok(Value::text(url))
     }),
-    ("regexMatch", "ss", |a| Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))),
-    ("regexFind", "ss", |a| {
+    ("regexMatch", "ss", Fresh(searched::<1>), |a| {
+        Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))
+    }),
+    ("regexFind", "ss", Fresh(searched::<2>), |a| {
         let text = text(a, 1);
         let found = compiled(&super::call::text(a, 0))?.find(&text).map(|m| m.as_str());
         Ok(Value::text(found.unwrap_or("")))
     }),
-    ("regexFindAll", "ssi", |a| {
+    ("regexFindAll", "ssi", Fresh(searched::<160>), |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let most = usize::try_from(int(a, 2)).unwrap_or(usize::MAX);
         let found = regex.find_iter(&text).take(most);
         Ok(Value::list(found.map(|m| Value::text(m.as_str()))))
     }),
-    ("regexReplaceAll", "sss", |a| {
+    ("regexReplaceAll", "sss", Fresh(substituted), |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
-        let groups = by.bytes().filter(|byte| *byte == b'$').count();
-        let (mut made, mut end) = (String::new(), 0);
-        for found in regex.captures_iter(&text) {
-            let Some(whole) = found.get(0) else { continue };
-            made.push_str(&text[end..whole.start()]);
-            // A group is at most the whole match.
-            let grown = whole.len().saturating_mul(groups).saturating_add(by.len());
-            at_most(made.len().saturating_add(grown))?;
-            found.expand(&by, &mut made);
-            end = whole.end();
-        }
-        made.push_str(&text[end..]);
-        Ok(Value::text(made))
+        Ok(Value::text(regex.replace_all(&text, &*by)))
     }),
-    ("regexReplaceAllLiteral", "sss", |a| {
+    ("regexReplaceAllLiteral", "sss", Fresh(substituted), |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
-        let count = regex.find_iter(&text).count();
-        at_most(by.len().saturating_mul(count).saturating_add(text.len()))?;
         Ok(Value::text(regex.replace_all(&text, regex::NoExpand(&by))))
     }),
-    ("regexSplit", "ssi", |a| {
+    ("regexSplit", "ssi", Fresh(searched::<160>), |a| {
         let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
         let parts: Vec<Value> = match usize::try_from(int(a, 2)) {
             Ok(most) => regex.splitn(&text, most).map(Value::text).collect(),
@@ -161,20 +156,11 @@ pub(super) const GROUP: Group = &[
         };
         Ok(Value::list(parts))
     }),
-    ("regexQuoteMeta", "s", |a| Ok(Value::text(regex::escape(&text(a, 0))))),
+    ("regexQuoteMeta", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(regex::escape(&text(a, 0))))),
 ];
 
-/// Fails if a text of `size` bytes is longer than a template may make.
-pub(super) fn at_most(size: usize) -> Result<(), String> {
-    if size <= LONGEST_TEXT {
-        Ok(())
-    } else {
-        Err(format!("the text would have more than {LONGEST_TEXT} bytes"))
-    }
-}
-
 fn trim_all(a: &Call<'_>) -> Answer {
-    let set: Vec<char> = text(a, 0).chars().collect();
+    let set: BTreeSet<char> = text(a, 0).chars().collect();
     Ok(Value::text(text(a, 1).trim_matches(|c| set.contains(&c))))
 }
 
@@ -236,11 +222,8 @@ fn clean(a: &Call<'_>) -> Answer {
 }
 
 fn repeat(a: &Call<'_>) -> Answer {
-    let (count, text) = (size(a, 0, LIMIT)?, text(a, 1));
-    if text.len().saturating_mul(count) > LIMIT {
-        return Err("the text would be too long".to_owned());
-    }
-    Ok(Value::text(text.repeat(count)))
+    let count = size(a, 0, usize::MAX)?;
+    Ok(Value::text(text(a, 1).repeat(count)))
 }
 
 /// Implements `substr START END TEXT`, in bytes as in Go; a negative start or end means the start
@@ -251,7 +234,7 @@ fn substr(a: &Call<'_>) -> Answer {
     let end = usize::try_from(end).unwrap_or(text.len()).min(text.len());
     text.get(start..end)
         .map(Value::text)
-        .ok_or_else(|| format!("there is no {start} to {end} in {text:?}"))
+        .ok_or_else(|| format!("there is no {start} to {end} in {:?}", cut(&text)))
 }
 
 /// Implements `trunc N TEXT`: the first N bytes, or the last -N if N is negative.
@@ -261,8 +244,9 @@ fn trunc(a: &Call<'_>) -> Answer {
     if length >= text.len() {
         return Ok(Value::text(text));
     }
-    let cut = if count >= 0 { text.get(..length) } else { text.get(text.len() - length..) };
-    cut.map(Value::text).ok_or_else(|| format!("{count} lies inside a character of {text:?}"))
+    let part = if count >= 0 { text.get(..length) } else { text.get(text.len() - length..) };
+    part.map(Value::text)
+        .ok_or_else(|| format!("{count} lies inside a character of {:?}", cut(&text)))
 }
 
 /// Applies `change` to the first letter of each word.
@@ -281,17 +265,23 @@ fn initials(text: &str, change: impl Fn(char) -> String) -> String {
 }
 
 /// Splits text like Go's `strings.Split`: an empty separator splits into characters.
-pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
+pub(super) fn split(text: &str, separator: &str) -> Vec<Value> {
     if separator.is_empty() {
-        return text.chars().map(String::from).collect();
+        let mut buffer = [0; 4];
+        return text.chars().map(|c| Value::text(c.encode_utf8(&mut buffer))).collect();
     }
-    text.split(separator).map(str::to_owned).collect()
+    text.split(separator).map(Value::text).collect()
+}
+
+/// Returns the most pieces into which [`split`] divides a text.
+pub(super) fn pieces(text: &str, separator: &str) -> usize {
+    if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 }
 }
 
 /// Returns the map with keys `_0`, `_1`… that sprig's `split` returns.
-fn numbered(parts: &[String]) -> Value {
-    let members = parts.iter().zip(0..);
-    Value::map(members.map(|(part, index)| (format!("_{index}"), Value::text(part))))
+fn numbered(parts: Vec<Value>) -> Value {
+    let members = parts.into_iter().zip(0..);
+    Value::map(members.map(|(part, index)| (format!("_{index}"), part)))
 }
 
 /// Converts `FirstName` and `first name` to `first_name`.
@@ -332,17 +322,19 @@ fn camelcase(a: &Call<'_>) -> Answer {
 /// Applies `show` to all arguments except nil and joins the results with spaces.
 fn words(a: &[Value], show: impl Fn(&str) -> String) -> Value {
     let given = a.iter().filter(|value| !matches!(value, Value::Nil));
-    let shown: Vec<String> = given.map(|value| show(&to_text(value))).collect();
-    Value::text(shown.join(" "))
+    let mut shown = String::new();
+    for (index, value) in given.enumerate() {
+        if index > 0 {
+            shown.push(' ');
+        }
+        shown.push_str(&show(&to_text(value)));
+    }
+    Value::text(shown)
 }
 
 fn indented(a: &[Value], before: &str) -> Answer {
     let width = usize::try_from(int(a, 0)).map_err(|_| "a negative width".to_owned())?;
     let text = text(a, 1);
-    let lines = text.bytes().filter(|b| *b == b'\n').count() + 1;
-    if lines.saturating_mul(width).saturating_add(text.len()) > LONGEST_TEXT {
-        return Err("the text would be too long".to_owned());
-    }
     let pad = " ".repeat(width);
     let inner = text.replace('\n', &format!("\n{pad}"));
     Ok(Value::text(format!("{before}{pad}{inner}")))
@@ -409,6 +401,13 @@ fn url_parts(url: &str) -> Value {
 }
 
 fn compiled(pattern: &str) -> Result<Regex, String> {
+    if pattern.len() > LONGEST_PATTERN {
+        let most = LONGEST_PATTERN;
+        return Err(format!(
+            "the regular expression is longer than {most} bytes: {}",
+            cut(pattern)
+        ));
+    }
     RegexBuilder::new(&adapted(pattern))
         .size_limit(1 << 20)
         .build()

@@ -3,55 +3,63 @@
 use std::cmp::Ordering;
 
 use super::call::{Answer, Call, Group, int, list, map, text, value};
-use crate::print::{MAX_NESTING, show, sprint, sprintf, to_text};
+use super::growth::Growth::{Flat, Fresh, Shares};
+use super::growth::{formatted, full, shallow};
+use crate::print::{MAX_NESTING, brief, show, sprint, sprintf, to_text};
 use crate::value::{Value, equal};
 
 pub(super) const GROUP: Group = &[
-    ("default", "**+", |a| {
+    ("default", "**+", Flat, |a| {
         let given = a.get(1).filter(|value| value.is_true());
         Ok(given.unwrap_or(&a[0]).clone())
     }),
-    ("empty", "*", |a| Ok(Value::Bool(!a[0].is_true()))),
-    ("coalesce", "*+", |a| {
+    ("empty", "*", Flat, |a| Ok(Value::Bool(!a[0].is_true()))),
+    ("coalesce", "*+", Flat, |a| {
         let first = a.iter().find(|value| value.is_true());
         Ok(first.cloned().unwrap_or(Value::Nil))
     }),
-    ("all", "*+", |a| Ok(Value::Bool(a.iter().all(Value::is_true)))),
-    ("any", "*+", |a| Ok(Value::Bool(a.iter().any(Value::is_true)))),
-    ("ternary", "**b", |a| Ok(value(a, usize::from(!a[2].is_true())))),
-    ("fail", "s", |a| Err(text(a, 0).as_ref().to_owned())),
-    ("required", "s*", |a| match &a[1] {
-        Value::Nil => Err(text(a, 0).as_ref().to_owned()),
-        Value::Text(given) if given.is_empty() => Err(text(a, 0).as_ref().to_owned()),
+    ("all", "*+", Flat, |a| Ok(Value::Bool(a.iter().all(Value::is_true)))),
+    ("any", "*+", Flat, |a| Ok(Value::Bool(a.iter().any(Value::is_true)))),
+    ("ternary", "**b", Flat, |a| Ok(value(a, usize::from(!a[2].is_true())))),
+    ("fail", "s", Flat, |a| Err(message(&text(a, 0)))),
+    ("required", "s*", Flat, |a| match &a[1] {
+        Value::Nil => Err(message(&text(a, 0))),
+        Value::Text(given) if given.is_empty() => Err(message(&text(a, 0))),
         given => Ok(given.clone()),
     }),
-    ("kindOf", "*", |a| Ok(Value::text(a[0].kind()))),
-    ("kindIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].kind()))),
-    ("typeOf", "*", |a| Ok(Value::text(a[0].type_name()))),
-    ("typeIs", "s*", |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].type_name()))),
-    ("typeIsLike", "s*", |a| {
+    ("kindOf", "*", Flat, |a| Ok(Value::text(a[0].kind()))),
+    ("kindIs", "s*", Flat, |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].kind()))),
+    ("typeOf", "*", Flat, |a| Ok(Value::text(a[0].type_name()))),
+    ("typeIs", "s*", Flat, |a| Ok(Value::Bool(text(a, 0).as_ref() == a[1].type_name()))),
+    ("typeIsLike", "s*", Flat, |a| {
         let name = a[1].type_name();
         let wanted = text(a, 0);
         let pointed = name.strip_prefix('*').unwrap_or(name);
         Ok(Value::Bool(wanted.as_ref() == name || wanted.as_ref() == pointed))
     }),
-    ("deepEqual", "**", |a| Ok(Value::Bool(equal(&a[0], &a[1], MAX_NESTING)))),
-    ("hello", "", |_| Ok(Value::text("Hello!"))),
-    ("toString", "*", |a| Ok(Value::text(to_text(&a[0])))),
+    ("deepEqual", "**", Fresh(full::<1, 1>), |a| Ok(Value::Bool(equal(&a[0], &a[1], MAX_NESTING)))),
+    ("hello", "", Flat, |_| Ok(Value::text("Hello!"))),
+    ("toString", "*", Fresh(full::<48, 3>), |a| Ok(Value::text(to_text(&a[0])))),
 ];
+
+/// Returns what a template wants to say, up to a length that an error can have.
+fn message(text: &str) -> String {
+    const LONGEST: usize = 64 << 10;
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or(text).to_owned()
+}
 
 /// The functions of Go itself.
 pub(super) const GO: Group = &[
-    ("print", "*+", |a| Ok(Value::text(sprint(a)))),
-    ("println", "*+", |a| {
+    ("print", "*+", Fresh(full::<48, 8>), |a| Ok(Value::text(sprint(a)))),
+    ("println", "*+", Fresh(full::<48, 8>), |a| {
         let shown: Vec<String> = a.iter().map(show).collect();
         Ok(Value::text(shown.join(" ") + "\n"))
     }),
-    ("printf", "s*+", |a| Ok(Value::text(sprintf(&text(a, 0), &a[1..])))),
-    ("html", "*+", |a| Ok(Value::text(gotmpl::html_escape(&printed(a))))),
-    ("js", "*+", |a| Ok(Value::text(gotmpl::js_escape(&printed(a))))),
-    ("urlquery", "*+", |a| Ok(Value::text(gotmpl::url_encode(&printed(a))))),
-    ("len", "*", |a| {
+    ("printf", "s*+", Fresh(formatted), |a| Ok(Value::text(sprintf(&text(a, 0), &a[1..])))),
+    ("html", "*+", Fresh(full::<48, 24>), |a| Ok(Value::text(gotmpl::html_escape(&printed(a))))),
+    ("js", "*+", Fresh(full::<48, 24>), |a| Ok(Value::text(gotmpl::js_escape(&printed(a))))),
+    ("urlquery", "*+", Fresh(full::<48, 24>), |a| Ok(Value::text(gotmpl::url_encode(&printed(a))))),
+    ("len", "*", Flat, |a| {
         let length = match &a[0] {
             Value::Text(text) => text.len(),
             Value::Bytes(bytes) => bytes.len(),
@@ -63,19 +71,28 @@ pub(super) const GO: Group = &[
         };
         Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
     }),
-    ("index", "**+", index),
-    ("slice", "**+", |a| {
-        if let Value::Text(text) = &a[0] {
-            let (from, to) = bounds(a, text.len())?;
-            let cut = text.get(from..to).ok_or("slice bounds out of range")?;
-            return Ok(Value::text(cut));
-        }
-        let items = list(a, 0)?;
-        let (from, to) = bounds(a, items.len())?;
-        let cut = items.get(from..to).ok_or("slice bounds out of range")?;
-        Ok(Value::list(cut.to_vec()))
-    }),
-    ("eq", "***+", |a| {
+    ("index", "**+", Flat, index),
+    (
+        "slice",
+        "**+",
+        Shares(|a| match a {
+            [Value::Text(text), ..] => text.len(),
+            _ => a.first().map_or(0, shallow),
+        }),
+        |a| {
+            if let Value::Text(text) = &a[0] {
+                let (from, to) = bounds(a, text.len())?;
+                let cut = text.get(from..to).ok_or("slice bounds out of range")?;
+                return Ok(Value::text(cut));
+            }
+            let items = list(a, 0)?;
+            let items = items.items();
+            let (from, to) = bounds(a, items.len())?;
+            let cut = items.get(from..to).ok_or("slice bounds out of range")?;
+            Ok(Value::list(cut.to_vec()))
+        },
+    ),
+    ("eq", "***+", Flat, |a| {
         for other in &a[1..] {
             if same(&a[0], other)? {
                 return Ok(Value::Bool(true));
@@ -83,12 +100,12 @@ pub(super) const GO: Group = &[
         }
         Ok(Value::Bool(false))
     }),
-    ("ne", "**", |a| Ok(Value::Bool(!same(&a[0], &a[1])?))),
-    ("lt", "**", |a| ordered(a, Ordering::is_lt)),
-    ("le", "**", |a| ordered(a, Ordering::is_le)),
-    ("gt", "**", |a| ordered(a, Ordering::is_gt)),
-    ("ge", "**", |a| ordered(a, Ordering::is_ge)),
-    ("not", "*", |a| Ok(Value::Bool(!value(a, 0).is_true()))),
+    ("ne", "**", Flat, |a| Ok(Value::Bool(!same(&a[0], &a[1])?))),
+    ("lt", "**", Flat, |a| ordered(a, Ordering::is_lt)),
+    ("le", "**", Flat, |a| ordered(a, Ordering::is_le)),
+    ("gt", "**", Flat, |a| ordered(a, Ordering::is_gt)),
+    ("ge", "**", Flat, |a| ordered(a, Ordering::is_ge)),
+    ("not", "*", Flat, |a| Ok(Value::Bool(!value(a, 0).is_true()))),
 ];
 
 /// Prints what is to be escaped: nil as `<no value>`.
@@ -113,7 +130,7 @@ pub(super) fn item(of: &Value, key: &Value) -> Answer {
         }
         (Value::List(_) | Value::Bytes(_) | Value::Object(_), Value::Int(number)) => {
             let items = list(std::slice::from_ref(of), 0)?;
-            let item = usize::try_from(*number).ok().and_then(|n| items.get(n));
+            let item = usize::try_from(*number).ok().and_then(|n| items.items().get(n));
             item.cloned().ok_or_else(|| format!("error indexing: index out of range: {number}"))?
         }
         (Value::Text(text), Value::Int(number)) => {
@@ -148,7 +165,7 @@ fn same(a: &Value, b: &Value) -> Result<bool, String> {
         (Value::Float(a), Value::Float(b)) => a == b,
         (Value::Text(a), Value::Text(b)) => a == b,
         (Value::Map(_) | Value::List(_), Value::Map(_) | Value::List(_)) => {
-            return Err(format!("non-comparable type {}: {}", show(a), a.type_name()));
+            return Err(format!("non-comparable type {}: {}", brief(a), a.type_name()));
         }
         (Value::Object(a), Value::Object(b)) => std::rc::Rc::ptr_eq(a, b),
         _ => return Err(INCOMPATIBLE.to_owned()),

@@ -1,17 +1,21 @@
 //! Semantic versions: `semver` and `semverCompare`.
 
 use super::call::{Answer, Call, Group, text};
+use super::growth::Growth::Fresh;
+use super::growth::full;
+use crate::print::cut;
 use crate::value::{Object, Value, text_argument};
 use imgctl_base::semver::{self, Version};
 
 pub(super) const GROUP: Group = &[
-    ("semver", "s", |a| {
+    ("semver", "s", Fresh(full::<48, 8>), |a| {
         let original = text(a, 0).as_ref().to_owned();
         let version = Version::parse(&original);
-        let version = version.ok_or_else(|| format!("Invalid Semantic Version {original:?}"))?;
+        let version =
+            version.ok_or_else(|| format!("Invalid Semantic Version {:?}", cut(&original)))?;
         Ok(Value::object(Written { version, original }))
     }),
-    ("semverCompare", "ss", compare),
+    ("semverCompare", "ss", Fresh(full::<48, 64>), compare),
 ];
 
 /// Result of `semver`.
@@ -24,7 +28,9 @@ fn compare(a: &Call<'_>) -> Answer {
     let (constraint, given) = (text(a, 0), text(a, 1));
     let version = match Version::parse(&given) {
         Some(version) => version,
-        None if a.dialect.is_typed() => return Err(format!("Invalid Semantic Version {given:?}")),
+        None if a.dialect.is_typed() => {
+            return Err(format!("Invalid Semantic Version {:?}", cut(&given)));
+        }
         // As in sealos, an invalid version satisfies no constraint; but a malformed constraint is an
         // error.
         None => {
@@ -38,7 +44,7 @@ fn compare(a: &Call<'_>) -> Answer {
 
 fn satisfies(constraint: &str, version: &Version) -> Result<bool, String> {
     semver::satisfies(constraint, version)
-        .ok_or_else(|| format!("improper constraint: {constraint}"))
+        .ok_or_else(|| format!("improper constraint: {}", cut(constraint)))
 }
 
 impl Written {
@@ -60,7 +66,8 @@ impl Written {
         let word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
         if !text.bytes().all(word) {
             return Err(format!(
-                "error calling {method}: {text:?} has other characters than letters, digits, - and ."
+                "error calling {method}: {:?} has other characters than letters, digits, - and .",
+                cut(text)
             ));
         }
         let mut version = self.version.clone();

@@ -85,6 +85,9 @@ impl Object for ApiVersions {
     }
 }
 
+/// Maximum number of lines that `.Files.Lines` divides a file into.
+const MOST_LINES: usize = 500_000;
+
 /// `.Files`: contents by path within the chart.
 pub(super) struct Files(pub(super) Contents);
 
@@ -123,7 +126,7 @@ impl Object for Files {
                 Value::text(String::from_utf8_lossy(&bytes))
             }),
             "GetBytes" => text().map(|path| Value::Bytes(content(&path).unwrap_or_default())),
-            "Lines" => text().map(|path| lines(&content(&path).unwrap_or_default())),
+            "Lines" => text().and_then(|path| lines(&content(&path).unwrap_or_default())),
             "Glob" => text().map(|pattern| glob(files, &pattern)),
             "AsConfig" => as_map(files, |bytes| String::from_utf8_lossy(bytes).into_owned()),
             "AsSecrets" => {
@@ -134,12 +137,15 @@ impl Object for Files {
     }
 }
 
-fn lines(bytes: &[u8]) -> Value {
+fn lines(bytes: &[u8]) -> Result<Value, String> {
+    if bytes.iter().filter(|byte| **byte == b'\n').count() > MOST_LINES {
+        return Err(format!("the file has more than {MOST_LINES} lines"));
+    }
     let text = String::from_utf8_lossy(bytes);
     if text.is_empty() {
-        return Value::list([]);
+        return Ok(Value::list([]));
     }
-    Value::list(text.strip_suffix('\n').unwrap_or(&text).split('\n').map(Value::text))
+    Ok(Value::list(text.strip_suffix('\n').unwrap_or(&text).split('\n').map(Value::text)))
 }
 
 fn glob(files: &Contents, pattern: &str) -> Value {

@@ -193,6 +193,8 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
             texts.push(Rendered { path: name.clone(), text });
         }
     }
+    let (bytes, steps) = engine.spent();
+    tracing::debug!(bytes, steps, "a chart is rendered");
     texts.sort_by(|a, b| a.path.cmp(&b.path));
     all.append(&mut texts);
     Ok(())

@@ -358,7 +358,7 @@ fn hostile_templates_are_stopped() {
         ("{{ tpl .Values.loop . }}", "too deeply"),
         (
             "{{ $s := \"xxxxxxxx\" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}",
-            "makes more than",
+            "it would take more than 128 MiB",
         ),
         (
             "{{ $s := repeat 1000000 \"x\" }}{{ range until 100 }}{{ $s }}{{ end }}",
