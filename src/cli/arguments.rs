@@ -11,7 +11,7 @@ use clap::{
 #[cfg(feature = "testing")]
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
-    about, adopt, agent, apply, archives, attach, backup, blobs, build, bundle, cache, cert,
+    about, adopt, agent, apply, archives, attach, backup, bake, blobs, build, bundle, cache, cert,
     cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
     login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, rmi,
     sign, state, status, store, support_bundle, testbed, ui, upgrade, working,
@@ -75,6 +75,7 @@ macro_rules! verbs {
 
 verbs! {
     "build": Build(Box<build::BuildArgs>) => build::run;
+    "bake": Bake(Box<bake::BakeArgs>) => bake::run;
     "images": Images(images::ImagesArgs) => images::run;
     "pull": Pull(pull::PullArgs) => pull::pull;
     "copy": Copy(pull::CopyArgs) => pull::copy;

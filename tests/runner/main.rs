@@ -18,6 +18,7 @@ mod agent_tree;
 mod apps;
 mod archives;
 mod arm64;
+mod bake;
 mod build_cache;
 mod build_output;
 mod cache_faults;

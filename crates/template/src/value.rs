@@ -182,6 +182,21 @@ impl Drop for Map {
 }
 
 impl Value {
+    /// Converts it to an integer, as sprig's casts do; what cannot be converted is 0.
+    pub(crate) fn to_int(&self) -> i64 {
+        #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
+        match self {
+            Self::Int(int) => *int,
+            Self::Float(float) => *float as i64,
+            Self::Bool(bool) => i64::from(*bool),
+            Self::Text(text) => {
+                let text = text.trim();
+                text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     pub fn text(text: impl AsRef<str>) -> Self {
         Self::Text(text.as_ref().into())
     }

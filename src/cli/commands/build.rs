@@ -18,6 +18,24 @@ use imgctl_transfer::transfer::publish::Published;
 
 /// Builds the image and brings it where it is wanted, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
+    match make(args, context)? {
+        Some(made) => made.show(context),
+        None => Ok(()),
+    }
+}
+
+/// A finished build.
+pub(crate) struct Made {
+    pub(crate) built: Built,
+    published: Vec<Published>,
+    compared: Option<Value>,
+    delivery: Delivery,
+    /// What `--metadata-file` contains.
+    pub(crate) metadata: Value,
+}
+
+/// Like [`run`], but shows only progress. Returns `None` if nothing was to be built.
+pub(crate) fn make(args: &BuildArgs, context: &Context) -> Result<Option<Made>> {
     let reports = Reports::resolve(&args.reports, context)?;
     let outcome = build(args, &reports, context);
     if let Err(error) = &outcome {
@@ -26,27 +44,27 @@ pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
     outcome
 }
 
-fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
+fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<Option<Made>> {
     let mut options = build_options::resolve(args, context)?;
     let call = args.call.as_deref().map(Call::parse).transpose()?;
     match call {
         Some(Call { method: Method::Targets, is_json, .. }) => {
-            return build_call::targets(&options, is_json, context);
+            return build_call::targets(&options, is_json, context).map(|()| None);
         }
         Some(Call { method: Method::Outline, is_json, .. }) => {
-            return build_call::outline(&options, is_json, context);
+            return build_call::outline(&options, is_json, context).map(|()| None);
         }
         Some(call) if call.method == Method::Check => {
-            return check(&options, Some(call), reports, context);
+            return check(&options, Some(call), reports, context).map(|()| None);
         }
-        _ if args.check => return check(&options, None, reports, context),
+        _ if args.check => return check(&options, None, reports, context).map(|()| None),
         _ => {}
     }
     let store = context.store()?;
     let grouped = reports.reporter(context);
     let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
     if args.embed.images_report {
-        return build_call::images(&options, reporter, context);
+        return build_call::images(&options, reporter, context).map(|()| None);
     }
     let outputs = build_output::resolve(&args.output, &mut options, context)?;
     let one = options.platforms.len() < 2 && !options.all_platforms;
@@ -83,17 +101,13 @@ fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<()> {
     }
     export_cache(store, &options, &built, reporter)?;
     let compared = reports.built(&built, before.as_ref(), &metadata, context)?;
-    show(&built, &published, compared.as_ref(), delivery, context)
+    let delivery = outputs.delivery;
+    Ok(Some(Made { built, published, compared, delivery, metadata }))
 }
 
-fn show(
-    built: &Built,
-    published: &[Published],
-    compared: Option<&Value>,
-    delivery: &Delivery,
-    context: &Context,
-) -> Result<()> {
-    if context.ui.is_json() {
+impl Made {
+    /// Returns the result as `--json` shows it.
+    pub(crate) fn json(&self) -> Value {
         let pushed = |place: &Published| {
             json!({
                 "name": place.name.to_string(),
@@ -102,7 +116,8 @@ fn show(
                 "bytesCopied": place.report.moved.bytes,
             })
         };
-        return context.ui.json(&json!({
+        let built = &self.built;
+        json!({
             "id": built.image_id,
             "digest": built.descriptor.digest,
             "mediaType": built.descriptor.media_type,
@@ -113,31 +128,43 @@ fn show(
             "file": built.file,
             "steps": built.steps.total,
             "cachedSteps": built.steps.cached,
-            "pushed": published.iter().map(pushed).collect::<Vec<_>>(),
-            "compared": compared,
-        }));
+            "pushed": self.published.iter().map(pushed).collect::<Vec<_>>(),
+            "compared": self.compared,
+        })
     }
-    for name in names(built).iter().filter(|_| built.is_stored()) {
-        context.ui.say(&format!("named {name}"));
+
+    /// Says where the image is.
+    pub(crate) fn tell(&self, context: &Context) {
+        for name in names(&self.built).iter().filter(|_| self.built.is_stored()) {
+            context.ui.say(&format!("named {name}"));
+        }
+        for place in self.published.iter().filter(|place| place.name.tag().is_some()) {
+            let digest = &place.report.root.digest;
+            context.ui.say(&if place.report.up_to_date {
+                format!("{} is up to date ({digest})", place.name)
+            } else {
+                format!("pushed {} ({digest})", place.name)
+            });
+        }
     }
-    for place in published.iter().filter(|place| place.name.tag().is_some()) {
-        let digest = &place.report.root.digest;
-        context.ui.say(&if place.report.up_to_date {
-            format!("{} is up to date ({digest})", place.name)
-        } else {
-            format!("pushed {} ({digest})", place.name)
-        });
+
+    fn show(&self, context: &Context) -> Result<()> {
+        if context.ui.is_json() {
+            return context.ui.json(&self.json());
+        }
+        self.tell(context);
+        if self.delivery.uses_stdout() {
+            return Ok(());
+        }
+        let mut by_digest =
+            self.published.iter().filter(|place| place.name.digest().is_some()).peekable();
+        if by_digest.peek().is_some() {
+            // For `imgctl manifest create LIST $(imgctl build -q …)`.
+            return by_digest.try_for_each(|place| context.ui.line(&place.name.to_string()));
+        }
+        // Scripts written for buildah expect the image ID on the last line of stdout.
+        context.ui.line(self.built.image_id.hex())
     }
-    if delivery.uses_stdout() {
-        return Ok(());
-    }
-    let mut by_digest = published.iter().filter(|place| place.name.digest().is_some()).peekable();
-    if by_digest.peek().is_some() {
-        // For `imgctl manifest create LIST $(imgctl build -q …)`.
-        return by_digest.try_for_each(|place| context.ui.line(&place.name.to_string()));
-    }
-    // Scripts written for buildah expect the image ID on the last line of stdout.
-    context.ui.line(built.image_id.hex())
 }
 
 fn check(

@@ -8,6 +8,8 @@ pub(crate) mod apply;
 pub(crate) mod archives;
 pub(crate) mod attach;
 pub(crate) mod backup;
+pub(crate) mod bake;
+mod bake_flags;
 pub(crate) mod blobs;
 pub(crate) mod build;
 pub(crate) mod build_args;

@@ -183,17 +183,7 @@ pub(super) fn key(a: &[Value], index: usize) -> Result<Rc<str>, String> {
 
 /// Returns the argument as an integer, as sprig's casts do; a value that cannot be converted is 0.
 pub(super) fn int(a: &[Value], index: usize) -> i64 {
-    #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
-    match a.get(index) {
-        Some(Value::Int(int)) => *int,
-        Some(Value::Float(float)) => *float as i64,
-        Some(Value::Bool(bool)) => i64::from(*bool),
-        Some(Value::Text(text)) => {
-            let text = text.trim();
-            text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
-        }
-        _ => 0,
-    }
+    a.get(index).map_or(0, Value::to_int)
 }
 
 /// Returns the argument as a float; a value that cannot be converted is 0.

@@ -6,9 +6,6 @@ use crate::dialect::MOST_NUMBERS;
 use crate::value::Value;
 use crate::yaml::MOST_REPEATED;
 
-use super::call::int;
-use super::strings::pieces;
-
 /// Upper bound of the memory of a call, from its arguments.
 pub(super) type Bound = fn(&[Value]) -> usize;
 
@@ -24,6 +21,11 @@ pub(super) enum Growth {
     Fresh(Bound),
     /// [`Growth::Shares`], with the items compared to each other in pairs.
     Pairs(Bound),
+}
+
+/// Returns the most pieces into which `split` divides a text.
+fn pieces(text: &str, separator: &str) -> usize {
+    if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 }
 }
 
 /// At most `NODE` bytes for each value in the arguments, with all that is in them, and `BYTE` for each byte of
@@ -96,7 +98,7 @@ pub(super) fn length(a: &[Value], index: usize) -> usize {
 
 /// The number at an index; a negative one is 0.
 pub(super) fn count(a: &[Value], index: usize) -> usize {
-    usize::try_from(int(a, index)).unwrap_or(0)
+    usize::try_from(a.get(index).map_or(0, Value::to_int)).unwrap_or(0)
 }
 
 /// Bytes of an argument that is a text, by their value.

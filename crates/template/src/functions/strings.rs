@@ -273,11 +273,6 @@ pub(super) fn split(text: &str, separator: &str) -> Vec<Value> {
     text.split(separator).map(Value::text).collect()
 }
 
-/// Returns the most pieces into which [`split`] divides a text.
-pub(super) fn pieces(text: &str, separator: &str) -> usize {
-    if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 }
-}
-
 /// Returns the map with keys `_0`, `_1`… that sprig's `split` returns.
 fn numbered(parts: Vec<Value>) -> Value {
     let members = parts.into_iter().zip(0..);

@@ -1,0 +1,350 @@
+//! `imgctl bake`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, FromArgMatches, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::cli::commands::bake_flags::{self, Common};
+use crate::cli::commands::build::{self, BuildArgs};
+use crate::cli::context::Context;
+use crate::cli::names::split;
+use crate::ui::table::Table;
+use imgctl_bake::{Bake, Form, Override, Source, Target, Variable};
+use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::image::Platform;
+
+/// Build the targets of a bake file or of a compose file
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without -f, these files count, later ones over earlier ones: compose.yaml, compose.yml,
+docker-compose.yml, docker-compose.yaml, docker-bake.json, docker-bake.hcl, docker-bake.override.json,
+docker-bake.override.hcl. docs/bake.md has the language and its differences from buildx.
+
+Examples:
+  imgctl bake
+  imgctl bake --print app
+  imgctl bake -f docker-bake.hcl --set '*.platform=linux/amd64,linux/arm64' --push
+  VERSION=1.2 imgctl bake cluster applications
+  imgctl bake --list=targets"
+)]
+pub(crate) struct BakeArgs {
+    /// Targets and groups to build [default: default]
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+
+    /// File to read, `-` is stdin (may be repeated)
+    #[arg(short, long = "file", value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Change an attribute of the targets that PATTERN matches; `+=` adds to a list (may be repeated)
+    #[arg(long = "set", value_name = "PATTERN.ATTRIBUTE=VALUE")]
+    sets: Vec<String>,
+
+    /// Set a variable, as the environment does (may be repeated)
+    #[arg(long = "var", value_name = "NAME=VALUE")]
+    variables: Vec<String>,
+
+    /// Show the targets with all settings as JSON, and build nothing
+    #[arg(long)]
+    print: bool,
+
+    /// List what the files define, and build nothing
+    #[arg(
+        long,
+        value_enum,
+        value_name = "targets|variables",
+        hide_possible_values = true,
+        conflicts_with = "print"
+    )]
+    list: Option<List>,
+
+    /// Check the Kubefiles without building
+    #[arg(long)]
+    check: bool,
+
+    /// Push the images under all their names
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
+    push: bool,
+
+    /// Keep the images in the store, as every build does (for scripts for docker)
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    load: Option<bool>,
+
+    /// Run every step without the build cache
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
+    no_cache: bool,
+
+    /// Pull the images of FROM and --from even if they are in the store
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true,
+        hide_possible_values = true, action = clap::ArgAction::Set)]
+    pull: bool,
+
+    /// Allow targets to ask for security.insecure
+    #[arg(long = "allow", value_name = "ENTITLEMENT", value_delimiter = ',')]
+    allow: Vec<String>,
+
+    /// Write the digests and names of all results to a JSON file
+    #[arg(long, value_name = "FILE")]
+    metadata_file: Option<PathBuf>,
+
+    /// Verify the certificates of registries
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", hide_possible_values = true)]
+    tls_verify: Option<bool>,
+
+    /// File with logins for registries
+    #[arg(long, value_name = "FILE")]
+    authfile: Option<PathBuf>,
+}
+
+/// What `--list` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum List {
+    Targets,
+    Variables,
+}
+
+/// Files that count without `-f` (buildx).
+const FILES: [&str; 8] = [
+    "compose.yaml",
+    "compose.yml",
+    "docker-compose.yml",
+    "docker-compose.yaml",
+    "docker-bake.json",
+    "docker-bake.hcl",
+    "docker-bake.override.json",
+    "docker-bake.override.hcl",
+];
+
+/// Builds the targets, or shows what they are.
+pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
+    let bake = read(args, context)?;
+    if let Some(list) = args.list {
+        return show_list(list, &bake, context);
+    }
+    let wanted = bake.wanted(&args.targets)?;
+    if args.print {
+        let groups: BTreeMap<_, _> = wanted
+            .groups
+            .iter()
+            .map(|(name, members)| (name.clone(), json!({"targets": members})))
+            .collect();
+        let targets: BTreeMap<_, _> = wanted
+            .ordered
+            .iter()
+            .filter_map(|name| Some((name.clone(), bake.targets.get(name)?.to_json())))
+            .collect();
+        let text = serde_json::to_string_pretty(&json!({"group": groups, "target": targets}));
+        let text = text.map_err(|error| Error::failed("cannot write JSON").caused_by(error))?;
+        return context.ui.line(&text);
+    }
+    let mut builds = Vec::new();
+    for name in &wanted.ordered {
+        let target = bake
+            .targets
+            .get(name)
+            .ok_or_else(|| Error::not_found(format!("there is no target `{name}`")))?;
+        allowed(target, &args.allow)?;
+        builds.push((target, wanted.requested.contains(name)));
+    }
+    build_all(&builds, args, context)
+}
+
+fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
+    let paths = if args.files.is_empty() {
+        let there: Vec<PathBuf> =
+            FILES.iter().map(PathBuf::from).filter(|path| path.is_file()).collect();
+        if there.is_empty() {
+            return Err(Error::not_found("there is no bake file here")
+                .hint(format!("pass one with -f; without it, these count: {}", FILES.join(", "))));
+        }
+        there
+    } else {
+        args.files.clone()
+    };
+    let sources = paths.iter().map(|path| source(path)).collect::<Result<Vec<_>>>()?;
+    let mut given = BTreeMap::new();
+    for variable in &args.variables {
+        let (name, value) = split(variable, '=', "--var", "NAME=VALUE")?;
+        given.insert(name, value);
+    }
+    let environment = &context.environment;
+    let from_file = if sources.iter().any(|source| source.form == Form::Compose) {
+        dotenv(Path::new(".env"))?
+    } else {
+        BTreeMap::new()
+    };
+    let lookup = |name: &str| {
+        if name == "BAKE_LOCAL_PLATFORM" {
+            return Some(Platform::host().to_string());
+        }
+        let outside = environment.text(name).ok().flatten().map(str::to_owned);
+        given.get(name).cloned().or(outside).or_else(|| from_file.get(name).cloned())
+    };
+    let mut overrides = Override::parse_all(&args.sets)?;
+    for change in &mut overrides {
+        let value = change.from_environment().and_then(lookup);
+        if value.is_some() {
+            change.set_value(value);
+        }
+    }
+    imgctl_bake::read(&sources, &overrides, &lookup)
+}
+
+fn source(path: &Path) -> Result<Source> {
+    let name = path.display().to_string();
+    let text = if name == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).doing(|| "cannot read stdin".to_owned())?;
+        text
+    } else {
+        std::fs::read_to_string(path).path("read the bake file", path)?
+    };
+    let form = Form::of_name(&name).unwrap_or_else(|| Form::of_text(&text));
+    Ok(Source { name, text, form })
+}
+
+/// Reads compose's file of variables, if there is one.
+fn dotenv(path: &Path) -> Result<BTreeMap<String, String>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        text => text.path("read the variables", path)?,
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let pairs =
+        lines.filter_map(|line| line.strip_prefix("export ").unwrap_or(line).split_once('='));
+    let bare = |value: &str| {
+        let value = value.trim();
+        let quoted = ['"', '\''].iter().find_map(|quote| {
+            value.strip_prefix(*quote).and_then(|rest| rest.strip_suffix(*quote))
+        });
+        quoted.unwrap_or(value).to_owned()
+    };
+    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), bare(value))).collect())
+}
+
+/// Fails if a target asks for a privilege that the command does not allow: a file is not its user.
+fn allowed(target: &Target, allow: &[String]) -> Result<()> {
+    const INSECURE: &str = "security.insecure";
+    if !target.entitlements.iter().any(|entitlement| entitlement == INSECURE)
+        || allow.iter().any(|allowed| allowed == INSECURE || allowed == "*")
+    {
+        return Ok(());
+    }
+    Err(Error::denied(format!("the target `{}` asks for {INSECURE}", target.name))
+        .hint(format!("pass --allow {INSECURE} if you trust the file")))
+}
+
+fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> Result<()> {
+    let mut registry = Vec::new();
+    if let Some(verify) = args.tls_verify {
+        registry.push(format!("--tls-verify={verify}"));
+    }
+    if let Some(path) = &args.authfile {
+        registry.push(format!("--authfile={}", path.display()));
+    }
+    let (push, no_cache, pull, check) = (args.push, args.no_cache, args.pull, args.check);
+    let common = Common { push, no_cache, pull, check, registry };
+    let mut results = BTreeMap::new();
+    let (mut documents, mut metadata) = (Map::new(), Map::new());
+    for (target, is_wanted) in builds {
+        let name = &target.name;
+        let failed = || format!("cannot build the target `{name}`");
+        let text = target.dockerfile_inline.as_deref();
+        let file = text.map(inline).transpose().context(failed)?;
+        let path = file.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let flags = bake_flags::of(target, *is_wanted, &common, &results, path.as_deref());
+        let command = BuildArgs::augment_args(Command::new("build").no_binary_name(true));
+        let parsed = command
+            .try_get_matches_from(flags)
+            .and_then(|matches| BuildArgs::from_arg_matches(&matches))
+            .map_err(|error| Error::usage(error.to_string()).context(failed()))?;
+        context.ui.say(&format!("target {name}"));
+        let Some(made) = build::make(&parsed, context).context(failed)? else {
+            continue;
+        };
+        made.tell(context);
+        results.insert(name.clone(), made.built.descriptor.digest.to_string());
+        metadata.insert(name.clone(), made.metadata.clone());
+        if context.ui.is_json() {
+            documents.insert(name.clone(), made.json());
+        } else if *is_wanted {
+            context.ui.line(&format!("{name} {}", made.built.image_id))?;
+        }
+    }
+    if let Some(path) = &args.metadata_file {
+        let text = serde_json::to_string_pretty(&metadata)
+            .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
+        std::fs::write(path, format!("{text}\n")).path("write", path)?;
+    }
+    if context.ui.is_json() {
+        return context.ui.json(&json!({"targets": documents}));
+    }
+    Ok(())
+}
+
+/// Returns a file in memory with a Kubefile that a target contains.
+fn inline(text: &str) -> Result<File> {
+    let doing = || "cannot keep the Kubefile of a target".to_owned();
+    let memory = rustix::fs::memfd_create("Kubefile", rustix::fs::MemfdFlags::CLOEXEC);
+    let mut file = File::from(memory.map_err(std::io::Error::from).doing(doing)?);
+    file.write_all(text.as_bytes()).doing(doing)?;
+    Ok(file)
+}
+
+fn show_list(list: List, bake: &Bake, context: &Context) -> Result<()> {
+    if context.ui.is_json() {
+        let variables = bake.variables.iter().map(|variable| {
+            json!({"name": variable.name, "type": variable.kind, "value": variable.value,
+                "description": variable.description})
+        });
+        let targets = bake
+            .targets
+            .values()
+            .map(|target| json!({"name": target.name, "description": target.description}));
+        let groups =
+            bake.groups.iter().map(|(name, members)| json!({"name": name, "targets": members}));
+        return context.ui.json(&match list {
+            List::Variables => json!({"variables": variables.collect::<Vec<Value>>()}),
+            List::Targets => json!({
+                "targets": targets.collect::<Vec<Value>>(), "groups": groups.collect::<Vec<Value>>(),
+            }),
+        });
+    }
+    let rows: Vec<Vec<String>> = match list {
+        List::Variables => bake
+            .variables
+            .iter()
+            .map(|variable| {
+                let Variable { name, kind, value, description } = variable.clone();
+                vec![name, kind, value, description]
+            })
+            .collect(),
+        List::Targets => {
+            let groups =
+                bake.groups.iter().map(|(name, members)| vec![name.clone(), members.join(", ")]);
+            let targets = bake.targets.values().map(|target| {
+                vec![target.name.clone(), target.description.clone().unwrap_or_default()]
+            });
+            let mut rows: Vec<_> = groups.chain(targets).collect();
+            rows.sort();
+            rows
+        }
+    };
+    let mut table = Table::new(match list {
+        List::Variables => &["VARIABLE", "TYPE", "VALUE", "DESCRIPTION"],
+        List::Targets => &["TARGET", "DESCRIPTION"],
+    });
+    rows.into_iter().for_each(|row| table.row(row));
+    context.ui.print(&table.render(true))
+}
