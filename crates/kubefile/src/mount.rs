@@ -256,7 +256,7 @@ impl Options {
                 target: self.target,
                 read_only: self.read_only.unwrap_or(true),
                 kind: MountKind::Ssh {
-                    id: self.id.or(self.source).unwrap_or_else(|| "default".into()),
+                    id: self.id.unwrap_or_else(|| "default".into()),
                     required: self.required.unwrap_or(false),
                     mode: self.mode.unwrap_or(0o600),
                     uid: self.uid.unwrap_or(0),
@@ -277,7 +277,7 @@ impl Options {
     fn refuse_foreign(&self, kind: &str) -> Result<(), Problem> {
         let foreign = [
             ("from", self.from.is_some(), &["bind", "cache"][..]),
-            ("source", self.source.is_some(), &["bind", "cache", "secret", "ssh"]),
+            ("source", self.source.is_some(), &["bind", "cache", "secret"]),
             ("id", self.id.is_some(), &["cache", "secret", "ssh"]),
             ("sharing", self.sharing.is_some(), &["cache"]),
             ("required", self.required.is_some(), &["secret", "ssh"]),

@@ -91,7 +91,7 @@ pub(crate) fn of(
         let enabled = target
             .attest
             .iter()
-            .filter(|spec| !spec.0.get("disabled").is_some_and(|v| v == "true"));
+            .filter(|spec| spec.0.get("disabled").is_none_or(|value| value != "true"));
         enabled.for_each(|spec| add("attest", &spec.text()));
         specs("cache-to", target.cache_to.as_deref().unwrap_or_default(), &mut add);
         for spec in target.outputs.iter().flatten().filter(|spec| !is_in_store(spec)) {

@@ -46,7 +46,8 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         now: jiff::Timestamp::now().as_second(),
         squash: args.squash,
         network: network(args.network.as_deref())?,
-        allow_insecure: allow_insecure(&args.allow)?,
+        allow_insecure: allowed(&args.allow)?.0,
+        allow_host_network: allowed(&args.allow)?.1,
         secrets: secrets(&args.secrets, environment)?,
         ssh: ssh(&args.ssh, environment)?,
         add_hosts: build_hosts::parse(&args.add_hosts, args.network.as_deref() == Some("host"))?,
@@ -188,6 +189,11 @@ fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>>
     if args.reproducible {
         return commit_time(&args.context).map(Some);
     }
+    // The build argument of this name counts over the variable, and an empty one is none (BuildKit).
+    let is_given = |pair: &String| pair.split('=').next() == Some("SOURCE_DATE_EPOCH");
+    if args.build_args.iter().any(is_given) {
+        return Ok(None);
+    }
     let Some(text) = environment.text("SOURCE_DATE_EPOCH")? else {
         return Ok(None);
     };
@@ -222,20 +228,20 @@ fn network(text: Option<&str>) -> Result<Network> {
     }
 }
 
-fn allow_insecure(allowed: &[String]) -> Result<bool> {
-    let mut is_insecure = false;
+/// Returns whether steps may ask for security.insecure, and for the host's network.
+fn allowed(allowed: &[String]) -> Result<(bool, bool)> {
+    let (mut is_insecure, mut has_host_network) = (false, false);
     for entitlement in given(allowed).flat_map(|text| text.split(',')) {
         match entitlement {
             "security.insecure" => is_insecure = true,
-            // What --network host allows by itself here.
-            "network.host" => {}
+            "network.host" => has_host_network = true,
             _ => {
                 return Err(Error::usage(format!("--allow cannot be `{entitlement}`"))
                     .hint("allow security.insecure or network.host"));
             }
         }
     }
-    Ok(is_insecure)
+    Ok((is_insecure, has_host_network))
 }
 
 /// Parses `id=NAME,src=FILE`, `id=NAME,env=VARIABLE` and `id=NAME` (the variable of that name, or
@@ -243,23 +249,30 @@ fn allow_insecure(allowed: &[String]) -> Result<bool> {
 fn secrets(specs: &[String], environment: &Environment) -> Result<BTreeMap<String, SecretSource>> {
     let mut secrets = BTreeMap::new();
     for spec in given(specs) {
-        let (mut id, mut file, mut variable) = (None, None, None);
+        let (mut id, mut file, mut variable, mut is_variable) = (None, None, None, false);
         for part in spec.split(',') {
             let (key, value) = split(part, '=', "--secret", "id=NAME,src=FILE")?;
             match key.as_str() {
                 "id" => id = Some(value),
                 "src" | "source" => file = Some(value),
                 "env" => variable = Some(value),
-                // BuildKit uses this key to tell files and variables apart.
-                "type" if value == "file" || value == "env" => {}
+                "type" if value == "file" || value == "env" => is_variable = value == "env",
                 _ => {
                     return Err(Error::usage(format!("--secret does not support `{key}={value}`")));
                 }
             }
         }
         let id = id.ok_or_else(|| Error::usage(format!("--secret `{spec}` has no id")))?;
+        // With type=env, src= is the name of a variable (BuildKit).
+        if is_variable && variable.is_none() {
+            variable = file.take();
+        }
         let source = match (file, variable) {
             (Some(file), None) => SecretSource::File(PathBuf::from(file)),
+            // Without a source, the variable of that name, or else the file.
+            (None, None) if environment.get(&id).is_none() && Path::new(&id).is_file() => {
+                SecretSource::File(PathBuf::from(&id))
+            }
             (None, variable) => {
                 let name = variable.unwrap_or_else(|| id.clone());
                 let value = environment.get(&name).ok_or_else(|| {
@@ -337,6 +350,10 @@ mod tests {
         assert_eq!(secrets["a"], SecretSource::File("/f".into()));
         assert_eq!(secrets["b"], SecretSource::Value(b"s3cret".to_vec()));
         assert_eq!(secrets["TOKEN"], secrets["b"]);
+        let of_type = ["id=c,type=env,src=TOKEN", "id=Cargo.toml"].map(str::to_owned);
+        let of_type = super::secrets(&of_type, &environment()).unwrap();
+        assert_eq!(of_type["c"], secrets["b"]);
+        assert_eq!(of_type["Cargo.toml"], SecretSource::File("Cargo.toml".into()));
         for wrong in ["src=/f", "id=x", "id=x,src=/f,env=TOKEN", "id=x,mode=1"] {
             assert!(super::secrets(&[wrong.to_owned()], &environment()).is_err(), "{wrong}");
         }
@@ -362,12 +379,12 @@ mod tests {
         assert_eq!(network(Some("private")).unwrap(), Network::Default);
         assert_eq!(network(Some("none")).unwrap(), Network::None);
         assert!(network(Some("container:x")).is_err());
-        let allowed = |text: &str| allow_insecure(&[text.to_owned()]);
+        let allowed = |text: &str| allowed(&[text.to_owned()]);
         for (text, expected) in [
-            ("security.insecure", true),
-            ("network.host", false),
-            ("network.host,security.insecure", true),
-            ("", false),
+            ("security.insecure", (true, false)),
+            ("network.host", (false, true)),
+            ("network.host,security.insecure", (true, true)),
+            ("", (false, false)),
         ] {
             assert_eq!(allowed(text).unwrap(), expected, "{text}");
         }

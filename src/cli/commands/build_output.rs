@@ -124,6 +124,7 @@ pub(crate) fn resolve(
         spec.describe(options, context)?;
         outputs.insecure |= spec.insecure;
         outputs.delivery.exports.extend(spec.export(context)?);
+        outputs.delivery.split = spec.split.or(outputs.delivery.split);
     }
     outputs.delivery.list =
         args.manifest.as_deref().map(Reference::parse).transpose()?.map(|name| name.qualified());
@@ -348,6 +349,8 @@ struct Spec {
     compression: Option<String>,
     level: Option<i32>,
     oci: Option<bool>,
+    /// `platform-split`: a directory for each platform.
+    split: Option<bool>,
     annotations: Vec<(String, String)>,
     notes: Vec<String>,
 }
@@ -404,6 +407,7 @@ impl Spec {
             }
             "name" => self.names = value.split(',').map(|name| name.trim().to_owned()).collect(),
             "push" => self.push = switch(value)?,
+            "platform-split" => self.split = Some(switch(value)?),
             "push-by-digest" => self.by_digest = switch(value)?,
             "tar" => self.directory = !switch(value)?,
             "registry.insecure" => self.insecure = switch(value)?,
@@ -433,7 +437,6 @@ impl Spec {
             "name-canonical"
             | "store"
             | "rewrite-timestamp"
-            | "platform-split"
             | "buildinfo"
             | "dangling-name-prefix" => {}
             _ => {

@@ -108,3 +108,37 @@ fn signals_are_checked() {
         assert!(said.stderr().contains("is no signal"), "{signal}: {}", said.stderr());
     }
 }
+
+#[test]
+fn a_stage_below_has_the_environment_of_the_image_over_arguments() {
+    let language = Language::new();
+    let kubefile = "FROM scratch AS p\nENV A=1\nARG A=2\nLABEL here=$A\nFROM p\nLABEL there=$A\n";
+    language.build(kubefile, &[]).ok();
+    let labels =
+        language.env.imgctl(["inspect", "-f", "{{json .OCIv1.Config.Labels}}", "app"]).ok();
+    assert_eq!(labels.json(), serde_json::json!({"here": "2", "there": "1"}));
+}
+
+#[test]
+fn the_argument_source_date_epoch_counts_over_the_variable() {
+    let language = Language::new();
+    let file = language
+        .env
+        .write("Kubefile", "FROM scratch\nARG SOURCE_DATE_EPOCH\nLABEL at=$SOURCE_DATE_EPOCH\n");
+    let created = |flags: &[&str]| {
+        let mut command = language.env.command(["build", "-t", "app", "-f"]);
+        command
+            .arg(&file)
+            .args(flags)
+            .arg(language.env.path("context"))
+            .env("SOURCE_DATE_EPOCH", "7");
+        crate::common::Ran::new(command).ok();
+        let config = language.env.imgctl(["inspect", "-f", "{{json .OCIv1}}", "app"]).ok().json();
+        (config["created"].clone(), config["config"]["Labels"]["at"].clone())
+    };
+    let at = |second: u32| serde_json::json!(format!("1970-01-01T00:00:0{second}Z"));
+    assert_eq!(created(&[]).0, at(7));
+    let given = created(&["--build-arg=SOURCE_DATE_EPOCH=5"]);
+    assert_eq!(given, (at(5), serde_json::json!("5")));
+    assert_ne!(created(&["--build-arg=SOURCE_DATE_EPOCH="]).0, at(7));
+}

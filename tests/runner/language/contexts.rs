@@ -121,3 +121,13 @@ fn caches_are_emptied_and_stages_run_again_when_asked() {
     let [same, other] = read(&["--no-cache-filter=B,missing"]);
     assert!(same == a && other != b);
 }
+
+#[test]
+fn nothing_replaces_the_empty_image() {
+    let language = Language::new();
+    language.file("f", "content");
+    language.env.write("other/g", "other");
+    let other = format!("--build-context=scratch={}", language.env.path("other").display());
+    language.build("FROM scratch\nCOPY f /f\n", &[&other]).ok();
+    assert!(!language.env.imgctl(["cat", "app:/g"]).success());
+}

@@ -147,3 +147,31 @@ fn a_dockerfile_may_have_a_name_in_lower_case() {
     language.env.build("app", &context).ok();
     assert_eq!(language.env.config("app")["config"]["Labels"]["found"], "upper");
 }
+
+#[test]
+fn a_here_document_comes_over_what_is_copied() {
+    let language = Language::new();
+    language.file("f", "file");
+    for sources in ["f <<g", "<<g f", "f* <<g"] {
+        let kubefile = format!("FROM scratch\nCOPY {sources} /x\nheredoc\ng\n");
+        assert_eq!(language.built(&kubefile, &[], "/x"), "heredoc", "{sources}");
+    }
+}
+
+#[test]
+fn of_several_sources_of_one_name_the_last_one_counts() {
+    let language = Language::new();
+    language.file("n", "file");
+    let kubefile = "FROM scratch\nCOPY n <<n /x/\nheredoc\nn\n";
+    assert_eq!(language.built(kubefile, &[], "/x/n"), "heredoc");
+    language.file("d/n", "directory");
+    for (sources, expected) in [("n d/", "directory"), ("d/ n", "file")] {
+        let kubefile = format!("FROM scratch\nCOPY {sources} /x/\n");
+        assert_eq!(language.built(&kubefile, &[], "/x/n"), expected, "{sources}");
+    }
+    let ran =
+        language.build("FROM scratch\nADD --checksum=sha256:00 http://h/a http://h/b /x/\n", &[]);
+    assert!(ran.stderr().contains("--checksum is for one source"), "{}", ran.report());
+    let ran = language.build("FROM scratch\nCOPY --from=7 /a /b\n", &[]);
+    assert!(ran.stderr().contains("stage 7, which does not exist"), "{}", ran.report());
+}

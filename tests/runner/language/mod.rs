@@ -5,7 +5,9 @@ mod calls;
 mod checks;
 mod contexts;
 mod copies;
+mod mounts;
 mod outputs;
+mod platforms;
 mod remote;
 mod steps;
 

@@ -31,6 +31,8 @@ pub struct Delivery {
     pub exports: Vec<Export>,
     pub places: Vec<Place>,
     pub form: Form,
+    /// Whether files go to a directory for each platform; `None` = if there are several.
+    pub split: Option<bool>,
 }
 
 /// An image in a file or directory.
@@ -42,9 +44,9 @@ pub enum Export {
         /// Names in the archive; empty = those of the image.
         names: Vec<Reference>,
     },
-    /// The files of the image in a directory; of several platforms, in a directory each.
+    /// The files of the image in a directory; [`Delivery::split`]: in a directory for each platform.
     Files(PathBuf),
-    /// The files of the image in a tar; of several platforms, in a directory each.
+    /// The files of the image in a tar; [`Delivery::split`]: in a directory for each platform.
     Tar(To),
 }
 
@@ -81,6 +83,13 @@ impl Delivery {
         let is_for_one = |export: &Export| {
             matches!(export, Export::Archive { format: ArchiveFormat::DockerArchive, .. })
         };
+        let is_files = |export: &Export| matches!(export, Export::Files(_) | Export::Tar(_));
+        if platforms > 1 && self.split == Some(false) && self.exports.iter().any(is_files) {
+            return Err(Error::usage(
+                "platform-split=false: files of several platforms need a directory each",
+            )
+            .hint("leave it out, or build one platform"));
+        }
         if platforms > 1 && self.exports.iter().any(is_for_one) {
             let why = format!("a docker archive holds one platform, and {platforms} are built");
             return Err(Error::usage(why).hint("use type=oci, or build one platform"));
@@ -108,7 +117,9 @@ pub fn deliver(
     reporter: &dyn Reporter,
 ) -> Result<Vec<Published>> {
     delivery.check_platforms(built.manifests.len())?;
-    let job = Job { store, built, stdout, reporter };
+    let count = built.manifests.len();
+    let split = delivery.split.unwrap_or(count > 1 || built.is_list);
+    let job = Job { store, built, split, stdout, reporter };
     for export in &delivery.exports {
         job.export(export).context(|| format!("the image is built, but not in {export}"))?;
     }
@@ -169,6 +180,7 @@ pub fn export_cache(
 struct Job<'a> {
     store: &'a Store,
     built: &'a Built,
+    split: bool,
     stdout: &'a Stdout<'a>,
     reporter: &'a dyn Reporter,
 }
@@ -221,9 +233,10 @@ impl Job<'_> {
         let images = (0..count).map(|index| self.image(index)).collect::<Result<Vec<_>>>()?;
         let mut trees = Vec::with_capacity(count);
         for image in &images {
-            let directory = match count {
-                1 => LayerPath::root(),
-                _ => LayerPath::parse(directory_of(image).as_bytes())?,
+            let directory = if self.split {
+                LayerPath::parse(directory_of(image).as_bytes())?
+            } else {
+                LayerPath::root()
             };
             trees.push((directory, image));
         }
@@ -245,11 +258,13 @@ impl Job<'_> {
 
     /// Writes the files of each platform, with the documents about them, as BuildKit does.
     fn files(&self, directory: &Path) -> Result<()> {
-        let is_split = self.built.manifests.len() > 1;
         for index in 0..self.built.manifests.len() {
             let image = self.image(index)?;
-            let target =
-                if is_split { directory.join(directory_of(&image)) } else { directory.to_owned() };
+            let target = if self.split {
+                directory.join(directory_of(&image))
+            } else {
+                directory.to_owned()
+            };
             for note in checkout::export(self.store, &image, &target, self.reporter)? {
                 self.reporter.note(&note);
             }

@@ -10,9 +10,10 @@ use crate::build::context;
 use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
-use crate::build::options::{Attested, Built, Options, StepCounts};
+use crate::build::options::{Attested, Built, MULTI_PLATFORM, Options, StepCounts};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, From, StagePlan};
+use crate::build::run_mounts::CACHE_MOUNT_NS;
 use crate::build::run_step::HOSTNAME;
 use crate::build::scope;
 use crate::build::shared::{Results, Shared, StageImage};
@@ -87,6 +88,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 source: &source,
                 kubefile: &kubefile,
                 context: context.as_ref(),
+                platform,
                 lease: &lease,
                 cache: &cache,
                 files: &files,
@@ -94,7 +96,13 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 results: &results,
                 emptied: &emptied,
             };
-            let built = build_platform(&shared, platform);
+            let built = build_platform(&shared, platform).map(|(mut image, counts)| {
+                // The image is for the platform that was asked for, whatever its base is for (BuildKit).
+                if options.all_platforms || !options.platforms.is_empty() {
+                    image.set_platform(platform);
+                }
+                (image, counts)
+            });
             let (mut image, own) = match platforms {
                 [_] => built?,
                 _ => built.context(|| format!("cannot build for {platform}"))?,
@@ -131,6 +139,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     Ok(Built {
         descriptor: named.descriptor,
         image_id: named.image_id,
+        is_list: options.is_list()? == Some(true),
         manifests: written.into_iter().map(|image| image.descriptor).collect(),
         names: named.names,
         origins,
@@ -220,12 +229,19 @@ fn name_images(
     let Some(first) = written.first() else {
         return Err(Error::usage("there is no platform to build for"));
     };
+    let is_list = options.is_list()?;
+    if is_list == Some(false) && written.len() > 1 {
+        return Err(Error::usage(format!(
+            "the build argument {MULTI_PLATFORM} is false, and {} platforms are built",
+            written.len()
+        )));
+    }
     let image_id = first.config.clone();
     let names: Vec<_> = options.tags.iter().map(Reference::qualified).collect();
     let attested = attest::documents(store, options, source, &names, written, reporter)?;
     let entries = attest::entries(store, options, &attested)?;
     let descriptor = match written {
-        [single] if entries.is_empty() => single.descriptor.clone(),
+        [single] if entries.is_empty() && is_list != Some(true) => single.descriptor.clone(),
         several => output::write_index(store, options, several, entries)?,
     };
     if is_here {
@@ -429,7 +445,8 @@ fn warn_unused_args(shared: &Shared<'_>, plan: &BuildPlan) {
             || plan.globals.declared().contains(name)
             || plan.globals.values().contains_key(name)
             || PROXY_ARGS.contains(&name.as_str())
-            || [EPOCH, HOSTNAME, file::CHECK].contains(&name.as_str());
+            || [EPOCH, HOSTNAME, CACHE_MOUNT_NS, MULTI_PLATFORM, file::CHECK]
+                .contains(&name.as_str());
         if !is_known {
             shared.reporter.note(&format!("--build-arg {name} is not used: no ARG declares it"));
         }

@@ -296,7 +296,7 @@ impl Stage<'_> {
         let tree = if flags.link { &empty } else { self.tree_made().unwrap_or(&empty) };
         let destination = Destination::new(tree, &workdir, &dest, flags.link)?;
         let mut gathered = Gathered::new(destination, flags);
-        let mut words = Vec::new();
+        let (mut words, mut files) = (Vec::new(), Vec::new());
         for source in &transfer.sources {
             match source {
                 Source::Heredoc(heredoc) => {
@@ -308,7 +308,7 @@ impl Stage<'_> {
                     } else {
                         heredoc.body.clone()
                     };
-                    gathered.add_file(heredoc.name.as_bytes(), inline_file(body.into_bytes()))?;
+                    files.push((heredoc.name.as_bytes(), inline_file(body.into_bytes())));
                 }
                 Source::Path(raw) => {
                     let word = self.scope.word(raw)?;
@@ -334,11 +334,16 @@ impl Stage<'_> {
                 None => gathered.add_sources(self.shared.context()?, &words, &mut |_| Ok(None))?,
             }
         }
+        // Here-documents come over what is copied (BuildKit).
+        for (name, file) in files {
+            gathered.add_file(name, file)?;
+        }
         let items = gathered.finish()?;
         self.add_items(items, text)
     }
 
-    /// ADD: downloads URLs and extracts archives of the context.
+    /// ADD: downloads URLs and extracts archives of the context, in the order of the words: what comes later
+    /// comes over what is there.
     fn gather_added(
         &self,
         gathered: &mut Gathered<'_>,
@@ -347,15 +352,20 @@ impl Stage<'_> {
     ) -> Result<()> {
         let shared = self.shared;
         let mut local = Vec::new();
+        let checksum = self.flag(flags.checksum.as_deref())?;
+        if checksum.is_some() && words.len() > 1 {
+            return Err(Error::usage("--checksum is for one source").hint("write an ADD for each"));
+        }
         for word in words {
-            let checksum = self.flag(flags.checksum.as_deref())?;
             let secrets = &shared.options.secrets;
             if let Some(repository) = git::Repository::parse(word)? {
+                self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let commit = checksum.as_deref();
                 let items = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
                 gathered.add_checkout(items)?;
             } else if download::is_url(word) {
-                let checksum = checksum.map(|text| text.parse()).transpose()?;
+                self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
+                let checksum = checksum.as_deref().map(str::parse).transpose()?;
                 let (name, item, file) = download::fetch(
                     shared.store,
                     word,
@@ -376,9 +386,20 @@ impl Stage<'_> {
                 local.push(word.clone());
             }
         }
-        if local.is_empty() {
+        self.gather_local(gathered, &local, flags)
+    }
+
+    /// ADD: takes sources of the context.
+    fn gather_local(
+        &self,
+        gathered: &mut Gathered<'_>,
+        words: &[String],
+        flags: &TransferFlags,
+    ) -> Result<()> {
+        if words.is_empty() {
             return Ok(());
         }
+        let shared = self.shared;
         let context = shared.context()?;
         let mut unpack = |path: &LayerPath| {
             if flags.unpack == Some(false) {
@@ -387,7 +408,7 @@ impl Stage<'_> {
             let file = context.open(path)?;
             archive::to_extract(shared.store, file, &path.to_string())
         };
-        gathered.add_sources(context, &local, &mut unpack)
+        gathered.add_sources(context, words, &mut unpack)
     }
 
     fn flags(&mut self, raw: &TransferFlags) -> Result<Flags> {

@@ -13,6 +13,7 @@ use crate::cache::export::Collected;
 use crate::cache::import::Imported;
 use crate::embed::plan::Naming;
 use crate::embed::search::SearchOptions;
+use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
 use imgctl_store::layer::Compression;
 use imgctl_transfer::trust::attestation::Document;
@@ -136,6 +137,8 @@ pub struct Options {
     pub network: Network,
     /// `--allow security.insecure`; without it, a RUN that requests it is rejected.
     pub allow_insecure: bool,
+    /// Let `RUN --network=host` use the host's network.
+    pub allow_host_network: bool,
     pub secrets: BTreeMap<String, SecretSource>,
     /// `--ssh id[=socket]`: agent sockets by id.
     pub ssh: BTreeMap<String, PathBuf>,
@@ -156,7 +159,23 @@ pub struct Options {
     pub lint: bool,
 }
 
+/// The build argument that asks for a list even of one platform's image (BuildKit).
+pub(crate) const MULTI_PLATFORM: &str = "BUILDKIT_MULTI_PLATFORM";
+
 impl Options {
+    /// Returns whether the result is a list; `None` = it is if there are several images.
+    pub(crate) fn is_list(&self) -> Result<Option<bool>> {
+        match self.build_args.get(MULTI_PLATFORM).map(String::as_str) {
+            None | Some("") => Ok(None),
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
+            Some(other) => {
+                Err(Error::usage(format!("the build argument {MULTI_PLATFORM} is `{other}`"))
+                    .hint("set it to true or false"))
+            }
+        }
+    }
+
     /// Returns the platforms to build for.
     pub(crate) fn platforms_or_own(&self) -> Cow<'_, [Platform]> {
         match self.platforms.as_slice() {
@@ -289,6 +308,8 @@ pub struct Built {
     pub image_id: Digest,
     /// One manifest per platform.
     pub manifests: Vec<Descriptor>,
+    /// A list was asked for, however many platforms there are.
+    pub(crate) is_list: bool,
     pub names: Vec<Reference>,
     /// Repositories of the layers that are not in the store, which therefore does not name the image.
     pub(crate) origins: BTreeMap<Digest, String>,

@@ -242,7 +242,10 @@ impl Planner<'_> {
             all.iter().rposition(|stage| stage.from.name.as_deref() == Some(&lower))
         });
         match named {
-            _ if self.contexts.get(image).is_some() => From::Context(image.to_owned()),
+            // Nothing replaces the empty image (BuildKit).
+            _ if image != SCRATCH && self.contexts.get(image).is_some() => {
+                From::Context(image.to_owned())
+            }
             Some(stage) => From::Stage(stage),
             None if image == SCRATCH => From::Scratch,
             None => From::Image(without_prefix(image).to_owned()),
@@ -273,9 +276,8 @@ pub(crate) fn from_name(
     // Context names win, also over a stage that `name` gives by its number (BuildKit).
     let stage = stage_called(kubefile, name, index);
     let own_name = stage.and_then(|stage| kubefile.stages.get(stage)?.from.name.as_deref());
-    if let Some(context) =
-        [Some(name), own_name].into_iter().flatten().find(|name| contexts.get(name).is_some())
-    {
+    let is_context = |name: &&str| *name != SCRATCH && contexts.get(name).is_some();
+    if let Some(context) = [Some(name), own_name].into_iter().flatten().find(is_context) {
         return Ok(From::Context(context.to_owned()));
     }
     if let Some(stage) = stage {
@@ -292,6 +294,14 @@ pub(crate) fn from_name(
     }
     if name == SCRATCH {
         return Ok(From::Scratch);
+    }
+    // A number is never the name of an image (BuildKit, buildah).
+    if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Error::usage(format!(
+            "stage {index} takes files from stage {name}, which does not exist"
+        ))
+        .about(name)
+        .hint("stages are counted from 0; give the stage a name with AS"));
     }
     Ok(From::Image(without_prefix(name).to_owned()))
 }
@@ -310,11 +320,8 @@ fn sources_of(stage: &Stage) -> impl Iterator<Item = (&Instruction, &str)> {
 
 /// Returns every name that the instruction takes files from.
 pub(super) fn sources_of_one(instruction: &Instruction) -> Vec<&str> {
-    let kind = match &instruction.kind {
-        InstructionKind::Onbuild(onbuild) => &onbuild.instruction.kind,
-        kind => kind,
-    };
-    match kind {
+    // What a trigger names belongs to the Kubefile that will be FROM this image.
+    match &instruction.kind {
         InstructionKind::Copy(copy) | InstructionKind::Add(copy) => {
             copy.flags.from.iter().map(String::as_str).collect()
         }

@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::io::BufReader;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use crate::build::context::ContextTree;
 use crate::build::items::{Opened, SourceTree, clamp, follow};
 use crate::build::options::SecretSource;
+use crate::build::plan::SCRATCH;
 use crate::build::run::spec::{MountKind as SandboxKind, SandboxMount};
 use crate::build::ssh_mount::ForwardedAgent;
 use crate::build::stage::Stage;
@@ -26,6 +27,7 @@ use imgctl_store::layer::LayerPath;
 use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_store::store::ScratchDirectory;
 
+const SSH_AUTH_SOCK: &str = "SSH_AUTH_SOCK";
 /// Maximum size of a secret, in bytes (BuildKit's limit).
 const MAX_SECRET: u64 = 500 << 10;
 
@@ -42,20 +44,23 @@ pub(super) struct Mounts {
 }
 
 impl Mounts {
-    /// Creates an empty set of mounts.
-    pub(super) fn new(stage: &Stage<'_>) -> Result<Self> {
-        Ok(Self {
+    /// Prepares all mounts of a step.
+    pub(super) fn new(stage: &Stage<'_>, mounts: &[Mount]) -> Result<Self> {
+        let mut made = Self {
             mounts: Vec::new(),
             env: Vec::new(),
             directory: stage.shared.store.scratch_directory()?,
             count: 0,
             caches: Caches::default(),
             agents: Vec::new(),
-        })
+        };
+        made.caches.lock(stage, mounts)?;
+        mounts.iter().try_for_each(|mount| made.add(stage, mount))?;
+        Ok(made)
     }
 
     /// Adds one mount.
-    pub(super) fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
+    fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
         let target = mount.target.as_ref().map(|target| {
             if target.starts_with('/') {
                 target.clone()
@@ -83,7 +88,9 @@ impl Mounts {
                     inode: Some(inode),
                 }
             }
-            MountKind::Tmpfs { size, mode } => SandboxKind::Tmpfs { size: *size, mode: *mode },
+            MountKind::Tmpfs { size, mode } => {
+                SandboxKind::Tmpfs { size: *size, mode: *mode, read_only: mount.read_only }
+            }
             MountKind::Secret { .. } => return self.secret(stage, &mount.kind, target),
             MountKind::Ssh { .. } => return self.ssh(stage, &mount.kind, target),
         };
@@ -109,6 +116,8 @@ impl Mounts {
     ) -> Result<PathBuf> {
         let path = clamp(source.unwrap_or("/").as_bytes())?;
         match from {
+            // An empty directory (BuildKit).
+            Some(SCRATCH) if path.is_root() => self.fresh(),
             Some(name) => {
                 let tree = stage.source(name)?;
                 self.copy(tree.as_ref(), &path)
@@ -191,16 +200,25 @@ impl Mounts {
             }
             return Ok(());
         };
-        let number = self.mounts.len();
+        let number = self.agents.len();
         let target = target.unwrap_or_else(|| format!("/run/buildkit/ssh_agent.{number}"));
         let agent = std::fs::canonicalize(socket).path("find the SSH agent", socket)?;
+        if !std::fs::metadata(&agent).path("look at", &agent)?.file_type().is_socket() {
+            return Err(Error::usage(format!("{} is not the socket of an SSH agent", socket.display()))
+                .about(id)
+                .hint("load a key into an agent: ssh-agent sh -c 'ssh-add KEY && imgctl build --ssh default …'"));
+        }
         let socket = self.fresh()?.join("agent");
         self.agents.push(ForwardedAgent::start(&agent, &socket, (*uid, *gid), *mode)?);
         self.mounts.push(SandboxMount {
             target: target.as_str().into(),
             kind: bind_kind(&socket, false)?,
         });
-        self.env.push(("SSH_AUTH_SOCK".to_owned(), target));
+        // Of several agents, the first counts, and none over an ENV (BuildKit).
+        let is_set = stage.scope.env().iter().any(|(name, _)| name == SSH_AUTH_SOCK);
+        if number == 0 && !is_set {
+            self.env.push((SSH_AUTH_SOCK.to_owned(), target));
+        }
         Ok(())
     }
 }
@@ -282,6 +300,8 @@ pub(super) fn identity(path: &Path) -> Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
+/// The build argument that keeps caches of the same name apart (BuildKit).
+pub(super) const CACHE_MOUNT_NS: &str = "BUILDKIT_CACHE_MOUNT_NS";
 /// Mode of a cache that starts empty, unless `mode=` says otherwise (BuildKit).
 const DEFAULT_MODE: u32 = 0o755;
 
@@ -292,6 +312,30 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
+    /// Locks all caches of a step, in the order of their names: two steps that each waited for a cache of the
+    /// other would wait for ever.
+    fn lock(&mut self, stage: &Stage<'_>, mounts: &[Mount]) -> Result<()> {
+        let mut caches = Vec::new();
+        for mount in mounts {
+            if let MountKind::Cache(cache) = &mount.kind {
+                caches.push((name(stage, cache)?, cache));
+            }
+        }
+        caches.sort_by(|(a, _), (b, _)| a.cmp(b));
+        caches.iter().try_for_each(|(name, cache)| self.hold(stage, cache, name).map(drop))
+    }
+
+    /// Locks a cache and returns its directory. Two mounts in one step share the lock that the step holds;
+    /// otherwise it would wait for itself.
+    fn hold(&mut self, stage: &Stage<'_>, cache: &CacheMount, name: &str) -> Result<PathBuf> {
+        if let Some((path, _)) = self.open.get(name) {
+            return Ok(path.clone());
+        }
+        let (path, lock) = acquire(stage, cache, name)?;
+        self.open.insert(name.to_owned(), (path.clone(), lock));
+        Ok(path)
+    }
+
     /// Finds or creates the directory of a cache; `content` provides the content of a new one.
     /// Returns the path to mount, with its device and inode.
     pub(super) fn open(
@@ -300,20 +344,10 @@ impl Caches {
         cache: &CacheMount,
         content: &mut dyn FnMut() -> Result<PathBuf>,
     ) -> Result<(PathBuf, (u64, u64))> {
-        let name = name(stage, cache)?;
-        let path = match self.open.get(&name) {
-            // Two mounts in one step share the lock that the step holds; otherwise it would wait
-            // for itself.
-            Some((path, _)) => path.clone(),
-            None => {
-                let (path, lock) = acquire(stage, cache, &name)?;
-                if !path.try_exists().path("look at", &path)? {
-                    put(cache, &content()?, &path)?;
-                }
-                self.open.insert(name, (path.clone(), lock));
-                path
-            }
-        };
+        let path = self.hold(stage, cache, &name(stage, cache)?)?;
+        if !path.try_exists().path("look at", &path)? {
+            put(cache, &content()?, &path)?;
+        }
         match &cache.source {
             Some(source) if cache.from.is_none() => inside(&path, source, &cache.id),
             _ => {
@@ -339,6 +373,9 @@ pub(crate) fn add_base(stage: &Stage<'_>, cache: &CacheMount, key: &mut Key) -> 
 
 fn name(stage: &Stage<'_>, cache: &CacheMount) -> Result<String> {
     let mut key = Key::new("cache mount");
+    if let Some(space) = stage.shared.options.build_args.get(CACHE_MOUNT_NS) {
+        key.add(format!("space {space}").as_bytes());
+    }
     key.add(cache.id.as_bytes());
     add_base(stage, cache, &mut key)?;
     let mut name = key.finish();
@@ -424,10 +461,11 @@ fn put(cache: &CacheMount, new: &Path, path: &Path) -> Result<()> {
         let (uid, gid, mode) = owner(cache);
         dress(new, Some(uid), Some(gid), Some(mode))?;
     }
-    match std::fs::rename(new, path) {
-        // Another build that shares the cache was faster.
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    // A plain rename would replace an empty directory, which another step that shares the cache may have mounted.
+    match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
         Err(_) if path.exists() => Ok(()),
-        renamed => renamed.path("create the cache", path),
+        renamed => renamed.map_err(std::io::Error::from).path("create the cache", path),
     }
 }
 

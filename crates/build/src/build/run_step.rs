@@ -84,9 +84,14 @@ impl Stage<'_> {
         Ok(match (step.network, granted) {
             (Some(RunNetwork::None), _) => spec::Network::None,
             (Some(RunNetwork::Host), Network::Host) => spec::Network::Host,
+            (Some(RunNetwork::Host), _) if self.shared.options.allow_host_network => {
+                spec::Network::Host
+            }
             (Some(RunNetwork::Host), _) => {
-                return Err(Error::new(Kind::Denied, "RUN --network=host is not allowed")
-                    .hint("allow it with `imgctl build --network host`"));
+                return Err(Error::new(Kind::Denied, "RUN --network=host is not allowed").hint(
+                    "allow it with --allow network.host, or give all steps the host's network with \
+                     --network host",
+                ));
             }
             (_, Network::Default) => spec::Network::Default,
             (_, Network::None) => spec::Network::None,
@@ -165,10 +170,7 @@ impl Stage<'_> {
             shared.cache.remotes().bring(&layer.blob.digest, shared.reporter)?;
         }
         let build_mount = BuildMount::new(shared.store, layers, shared.reporter)?;
-        let mut made = Mounts::new(self)?;
-        for mount in mounts {
-            made.add(self, mount)?;
-        }
+        let mut made = Mounts::new(self, mounts)?;
         let (argv, script) = self.command_line(step);
         if let Some((path, body)) = script {
             made.mounts.push(SandboxMount {
@@ -307,12 +309,12 @@ impl Stage<'_> {
         env.extend(in_both_cases(&options.build_args));
         let args = self.scope.run_args();
         let is_argument = |name: &String| args.iter().any(|(argument, _)| argument == name);
-        let own = self.scope.env().iter().filter(|(name, _)| !is_argument(name)).cloned();
-        env.extend(own.collect::<Vec<_>>());
-        env.extend(args);
         if let Some(timestamp) = options.timestamp {
             env.push(("SOURCE_DATE_EPOCH".to_owned(), timestamp.to_string()));
         }
+        let own = self.scope.env().iter().filter(|(name, _)| !is_argument(name)).cloned();
+        env.extend(own.collect::<Vec<_>>());
+        env.extend(args);
         env.extend(secrets.iter().cloned());
         env
     }

@@ -31,6 +31,9 @@ pub(crate) fn platform_args(
     args
 }
 
+/// Arguments that set how something is built, and are no variables of commands (BuildKit).
+const FOR_THE_BUILDER: [&str; 2] = ["BUILDKIT_SBOM_SCAN_CONTEXT", "BUILDKIT_SBOM_SCAN_STAGE"];
+
 /// The arguments that a stage has declared. A stage that is FROM this one inherits them (Dockerfile
 /// reference, ARG, "Scope").
 #[derive(Clone, Debug, Default)]
@@ -147,7 +150,9 @@ impl Scope {
         let has_env = |name: &String| {
             !self.args.over_env.contains(name) && self.env.iter().any(|(known, _)| known == name)
         };
-        self.values().into_iter().filter(|(name, _)| !has_env(name)).collect()
+        let is_for_run = |name: &String| !FOR_THE_BUILDER.contains(&name.as_str());
+        let values = self.values().into_iter();
+        values.filter(|(name, _)| is_for_run(name) && !has_env(name)).collect()
     }
 
     /// Returns all declared values: those of the global scope are the outer scope of the stages.
@@ -157,8 +162,10 @@ impl Scope {
     }
 
     /// Returns the declarations, for stages that are FROM this one.
+    ///
+    /// Their `ENV` comes from the image of this one, so it counts over all of them again.
     pub(super) fn into_args(self) -> Args {
-        self.args
+        Args { over_env: BTreeSet::new(), ..self.args }
     }
 
     /// Returns the names declared by `ARG`.
@@ -178,12 +185,16 @@ fn cannot_expand(raw: &str) -> Error {
 
 /// Splits the `NAME=VALUE` strings of an image's config.
 pub(crate) fn split_env(env: &[String]) -> Vec<(String, String)> {
-    env.iter()
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (name.to_owned(), value.to_owned())
-        })
-        .collect()
+    let mut pairs: Vec<(String, String)> = Vec::with_capacity(env.len());
+    for pair in env {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // Of several values, the last one counts, as for a process.
+        match pairs.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => value.clone_into(known),
+            None => pairs.push((name.to_owned(), value.to_owned())),
+        }
+    }
+    pairs
 }
 
 /// Adds the position of an instruction to an error: file, line, column, and a caret under the word

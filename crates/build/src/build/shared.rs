@@ -55,16 +55,31 @@ pub(crate) struct StageImage {
 impl StageImage {
     /// Returns an image without layers.
     pub(super) fn empty(platform: &Platform) -> Self {
-        let mut config = ImageConfig {
-            architecture: platform.architecture.clone(),
-            variant: platform.variant.clone(),
-            os: platform.os.clone(),
-            ..ImageConfig::default()
-        };
+        let mut config = ImageConfig::default();
         config.rootfs.kind = "layers".to_owned();
-        config.config.env = vec![format!("PATH={DEFAULT_PATH}")];
         let (layers, args) = (Vec::new(), Args::default());
-        Self { config, layers, base_layers: 0, base: None, newest: None, args }
+        let mut image = Self { config, layers, base_layers: 0, base: None, newest: None, args };
+        image.set_platform(platform);
+        image
+    }
+
+    /// Says that the image is for `platform`.
+    pub(super) fn set_platform(&mut self, platform: &Platform) {
+        let config = &mut self.config;
+        config.architecture.clone_from(&platform.architecture);
+        config.variant.clone_from(&platform.variant);
+        config.os.clone_from(&platform.os);
+        if platform.os_version.is_some() {
+            config.os_version.clone_from(&platform.os_version);
+        }
+    }
+
+    /// Sets `PATH` if the image does not, so that `ENV PATH=/own:$PATH` finds the usual programs (BuildKit).
+    pub(super) fn complete_path(&mut self) {
+        let env = &mut self.config.config.env;
+        if !env.iter().any(|variable| variable.starts_with("PATH=")) {
+            env.push(format!("PATH={DEFAULT_PATH}"));
+        }
     }
 
     /// Returns the image as a tree to copy files from.
@@ -86,6 +101,8 @@ pub(super) struct Shared<'a> {
     pub source: &'a Source,
     pub kubefile: &'a Kubefile,
     pub context: Option<&'a ContextTree>,
+    /// The platform that is built for; a stage may have another one.
+    pub platform: &'a Platform,
     pub lease: &'a Lease,
     pub cache: &'a StepCache,
     pub files: &'a Mutex<StatCache>,

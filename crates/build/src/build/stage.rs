@@ -43,6 +43,7 @@ impl<'a> Stage<'a> {
         globals: &Scope,
     ) -> Result<(Self, Vec<String>)> {
         let mut image = base_image(shared, plan)?;
+        image.complete_path();
         let triggers = std::mem::take(&mut image.config.config.on_build);
         let scope = Scope::new(
             shared.kubefile.directives.escape,
@@ -102,7 +103,11 @@ impl<'a> Stage<'a> {
     pub(super) fn workdir(&self) -> String {
         match self.image.config.config.working_dir.as_str() {
             "" => "/".to_owned(),
-            directory => directory.to_owned(),
+            // Other tools may write one that no command can be started in.
+            directory => clamp(directory.as_bytes()).map_or_else(
+                |_| directory.to_owned(),
+                |path| format!("/{}", path.to_string().trim_start_matches('/')),
+            ),
         }
     }
 
@@ -198,16 +203,20 @@ impl<'a> Stage<'a> {
             self.plan.index,
         )?;
         match from {
-            From::Scratch => Err(Error::usage("`scratch` has no files to copy").about(name)),
+            From::Scratch => {
+                let image = StageImage::empty(shared.platform);
+                Ok(Arc::new(image.tree(shared, name)?))
+            }
             From::Stage(index) => {
                 let image = shared.results.get(index)?;
                 Ok(Arc::new(image.tree(shared, &format!("stage {name}"))?))
             }
+            // Its platform is that of the build, not that of this stage (BuildKit).
             From::Image(name) => {
-                let image = shared.stored_image(&name, &self.plan.platform)?;
+                let image = shared.stored_image(&name, shared.platform)?;
                 Ok(Arc::new(image.tree(shared, &format!("image {name}"))?))
             }
-            From::Context(name) => shared.named_tree(&name, &self.plan.platform),
+            From::Context(name) => shared.named_tree(&name, shared.platform),
         }
     }
 

@@ -71,6 +71,7 @@ impl Bench {
             squash: false,
             network: Network::Default,
             allow_insecure: false,
+            allow_host_network: false,
             secrets: BTreeMap::new(),
             ssh: BTreeMap::new(),
             add_hosts: Vec::new(),

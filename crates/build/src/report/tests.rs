@@ -106,6 +106,7 @@ fn digest(text: &str) -> Digest {
 
 fn built() -> Built {
     Built {
+        is_list: false,
         descriptor: Descriptor::new(media_type::OCI_MANIFEST, digest("m"), 1),
         image_id: digest("c"),
         manifests: Vec::new(),

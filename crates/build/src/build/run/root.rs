@@ -61,7 +61,7 @@ const LINKS: [(&str, &str); 6] = [
 pub(super) fn enter(spec: &RunSpec, stubs: &mut Vec<Stub>) -> Result<()> {
     let mut tree = Tree::new(spec, stubs)?;
     tree.proc_and_sys(spec)?;
-    mount_devices(&mut tree)?;
+    mount_devices(&mut tree, spec.security)?;
     tree.etc(spec)?;
     for (index, wanted) in spec.mounts.iter().enumerate() {
         tree.add(wanted, index)?;
@@ -259,13 +259,14 @@ impl<'a> Tree<'a> {
                 flags.set(MountFlags::RDONLY, *read_only);
                 self.bind_all(&source, &place, flags, below::holds_files).context(doing)
             }
-            MountKind::Tmpfs { size, mode } => {
+            MountKind::Tmpfs { size, mode, read_only } => {
                 let place = self.place_outside_kernel(target, Want::Directory)?;
                 let mut data = format!("mode={:o}", mode & 0o7777);
                 if let Some(size) = size {
                     data.push_str(&format!(",size={size}"));
                 }
-                let flags = MountFlags::NOSUID | MountFlags::NODEV;
+                let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+                flags.set(MountFlags::RDONLY, *read_only);
                 self.mount(&place, "tmpfs", flags, &data).doing(doing)
             }
             MountKind::File { content, mode, uid, gid } => {
@@ -361,14 +362,16 @@ impl<'a> Tree<'a> {
 }
 
 /// Mounts `/dev` and its submounts: a small tmpfs with the harmless devices, each bind-mounted from
-/// the host. No other file in the sandbox can be opened as a device.
-fn mount_devices(tree: &mut Tree<'_>) -> Result<()> {
+/// the host. No other file in the sandbox can be opened as a device, unless the step is insecure: then all
+/// devices of the host are there, and nodes that the command makes work (BuildKit).
+fn mount_devices(tree: &mut Tree<'_>, security: Security) -> Result<()> {
     let doing = || "cannot create /dev for RUN".to_owned();
     let inert = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let dev = tree.place_exactly("/dev")?;
     // NODEV does not affect the devices bound below: they keep the flags of the host's /dev.
-    tree.mount(&dev, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, "mode=755,size=64m")
-        .doing(doing)?;
+    let mut flags = MountFlags::NOSUID;
+    flags.set(MountFlags::NODEV, security == Security::Sandbox);
+    tree.mount(&dev, "tmpfs", flags, "mode=755,size=64m").doing(doing)?;
     for (name, _, _) in DEVICES {
         let source = open_device(name)?;
         let place = tree.place(format!("/dev/{name}").as_bytes(), Want::File)?;
@@ -376,6 +379,14 @@ fn mount_devices(tree: &mut Tree<'_>) -> Result<()> {
         // device still works.
         tree.bind(&source, &place, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC)
             .doing(doing)?;
+    }
+    if security == Security::Insecure {
+        for name in other_devices()? {
+            let path = Path::new("/dev").join(&name);
+            let source = open_path(&path).path("open", &path)?;
+            let place = tree.place(path.as_os_str().as_encoded_bytes(), Want::File)?;
+            tree.bind(&source, &place, MountFlags::NOSUID | MountFlags::NOEXEC).doing(doing)?;
+        }
     }
     let pts = tree.place_exactly("/dev/pts")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
@@ -400,6 +411,24 @@ fn mount_devices(tree: &mut Tree<'_>) -> Result<()> {
         fs::symlinkat(target, &dev.fd, name).doing(doing)?;
     }
     Ok(())
+}
+
+/// Returns the names of the host's devices beside those that every command sees.
+fn other_devices() -> Result<Vec<std::ffi::OsString>> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir("/dev").path("list", "/dev")? {
+        let entry = entry.path("list", "/dev")?;
+        let name = entry.file_name();
+        let is_device =
+            entry.file_type().is_ok_and(|kind| kind.is_char_device() || kind.is_block_device());
+        let is_known = DEVICES.iter().any(|(known, ..)| name == *known)
+            || LINKS.iter().any(|(known, _)| name == *known);
+        if is_device && !is_known {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// Creates a file in the scratch file system.

@@ -176,6 +176,8 @@ pub enum MountKind {
         size: Option<u64>,
         /// Permission bits of its root directory.
         mode: u32,
+        #[serde(default)]
+        read_only: bool,
     },
     /// A read-only file with this content, kept only in memory: a secret.
     File {
