@@ -4,7 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::common::{NOT_FOUND, TestEnv, USAGE};
+use crate::common::TestEnv;
+
+const USAGE: i32 = 2;
+const NOT_FOUND: i32 = 3;
 
 const FILE: &str = r#"
 variable "VERSION" { default = "v1" }
