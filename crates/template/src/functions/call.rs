@@ -163,14 +163,35 @@ pub(super) fn int(a: &[Value], index: usize) -> i64 {
     #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
     match a.get(index) {
         Some(Value::Int(int)) => *int,
-        Some(Value::Float(float)) => *float as i64,
+        Some(Value::Float(float)) if float.abs() < 9.3e18 => *float as i64,
+        // Beyond 64 bits, as on x86-64.
+        Some(Value::Float(_)) => i64::MIN,
         Some(Value::Bool(bool)) => i64::from(*bool),
-        Some(Value::Text(text)) => {
-            let text = text.trim();
-            text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
-        }
+        Some(Value::Text(text)) => whole(text.trim()).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// Parses a whole number as in Go's source: `0x1f`, `0o17` and `017`, `0b11`, `1_000`; `.0` may follow.
+fn whole(text: &str) -> Option<i64> {
+    let text = match text.split_once('.') {
+        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole,
+        _ => text,
+    };
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase().replace('_', "");
+    let prefixes = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let prefix = prefixes.iter().find_map(|(prefix, radix)| {
+        Some((lower.strip_prefix(prefix).filter(|rest| !rest.is_empty())?, *radix))
+    });
+    let (digits, radix) = prefix.unwrap_or((&lower, 10));
+    if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()
 }
 
 /// Returns the argument as a float; a value that cannot be converted is 0.

@@ -7,7 +7,7 @@ use crate::value::Value;
 pub(super) const GROUP: Group = &[
     ("int", "*", |a| Ok(Value::Int(int(a, 0)))),
     ("int64", "*", |a| Ok(Value::Int(int(a, 0)))),
-    ("atoi", "s", |a| Ok(Value::Int(int(a, 0)))),
+    ("atoi", "s", |a| Ok(Value::Int(text(a, 0).parse().unwrap_or(0)))),
     ("float64", "*", |a| Ok(Value::Float(float(a, 0)))),
     ("toDecimal", "*", |a| Ok(Value::Int(i64::from_str_radix(&text(a, 0), 8).unwrap_or(0)))),
     ("add", "*+", |a| fold(a, 0, i64::wrapping_add)),
@@ -27,14 +27,24 @@ pub(super) const GROUP: Group = &[
     ("biggest", "**+", |a| extreme(a, i64::max)),
     ("addf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
     ("mulf", "*+", |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
+    ("add1f", "*", |a| Ok(Value::Float(float(a, 0) + 1.0))),
+    ("maxf", "**+", |a| {
+        Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.max(float(a, at)))))
+    }),
+    ("minf", "**+", |a| {
+        Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.min(float(a, at)))))
+    }),
     ("subf", "**", |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
     ("divf", "**", |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
     ("floor", "*", |a| Ok(Value::Float(float(a, 0).floor()))),
     ("ceil", "*", |a| Ok(Value::Float(float(a, 0).ceil()))),
-    ("round", "**", |a| {
+    ("round", "***+", |a| {
         let places = i32::try_from(int(a, 1).clamp(-300, 300)).unwrap_or(0);
         let scale = 10f64.powi(places);
-        Ok(Value::Float((float(a, 0) * scale).round() / scale))
+        let up_from = if a.len() > 2 { float(a, 2) } else { 0.5 };
+        let digits = float(a, 0) * scale;
+        let is_up = digits.fract() >= up_from;
+        Ok(Value::Float(if is_up { digits.ceil() } else { digits.floor() } / scale))
     }),
     ("until", "*", |a| range(0, int(a, 0), if int(a, 0) < 0 { -1 } else { 1 })),
     ("untilStep", "***", |a| range(int(a, 0), int(a, 1), int(a, 2))),
