@@ -294,8 +294,7 @@ fn chart(seed: u64) -> (Files, Vec<String>) {
 #[test]
 fn generated_templates_render_as_in_helm() {
     let Some(helms) = helms() else { return };
-    #[allow(clippy::disallowed_methods, reason = "a test with a longer form")]
-    let is_long = std::env::var_os("IMGCTL_TEST_LONG").is_some_and(|value| value == "1");
+    let is_long = imgctl_base::testing::is_long();
     let mut wrong = Vec::new();
     for seed in 0..if is_long { 250 } else { 4 } {
         let (files, templates) = chart(seed);
