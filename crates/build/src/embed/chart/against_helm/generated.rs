@@ -144,7 +144,7 @@ impl Writer {
             ),
             17 => format!("(cat {} {})", self.text(d), self.value(d)),
             18 => format!("(print {} {})", self.value(d), self.value(d)),
-            _ => format!("(toYaml (fromYaml (toYaml {})))", self.table_of(d)),
+            _ => format!("(toYaml (fromYaml (print (toYaml {}) \"\\n\")))", self.table_of(d)),
         }
     }
 
