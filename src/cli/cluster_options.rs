@@ -158,7 +158,8 @@ pub(crate) struct DesiredArgs {
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     config_file: Vec<PathBuf>,
 
-    /// Accepted for compatibility with existing scripts: the archive's format is detected
+    /// Accepted for compatibility with existing scripts: `oci-archive` or `docker-archive`, of the images
+    /// that are files
     #[arg(short, long, value_name = "FORMAT", hide = true)]
     transport: Option<String>,
 
@@ -174,6 +175,17 @@ impl DesiredArgs {
             .iter()
             .map(|entry| variable::parse(entry).map_err(|error| error.context("cannot use --env")))
             .collect()
+    }
+
+    /// Returns `images`; those that are files are archives of the format that `--transport` names.
+    pub(crate) fn images(&self, images: &[String]) -> Vec<String> {
+        let format = self.transport.as_deref();
+        let format = format.filter(|format| matches!(*format, "oci-archive" | "docker-archive"));
+        let named = |image: &String| match format {
+            Some(format) if Path::new(image).is_file() => format!("{format}:{image}"),
+            _ => image.clone(),
+        };
+        images.iter().map(named).collect()
     }
 
     /// Returns the additions; notes about their files are shown to the user.

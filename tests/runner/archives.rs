@@ -106,6 +106,64 @@ fn we_load_what_podman_saves_as_the_same_image() {
 }
 
 #[test]
+fn archives_have_the_names_of_other_tools() {
+    let env = with_image("zstd");
+    let context = env.context("second", "FROM x:v1\nENV A=b\n", &[]);
+    env.build("y:v1", &context);
+    let both = env.path("both.tar").to_str().unwrap().to_owned();
+    env.imgctl(["save", "-o", &both, "x:v1", "y:v1"]).ok();
+    for format in ["oci-archive", "docker-archive"] {
+        let path = save(&env, format, format);
+        let other = TestEnv::new();
+        other.imgctl(["load", &format!("{format}:{path}")]).ok();
+        assert_eq!(id(&other, "x:v1"), id(&env, "x:v1"), "{format}");
+    }
+    let other = TestEnv::new();
+    other.imgctl(["load", "-i", &format!("oci-archive:{both}:localhost/y:v1")]).ok();
+    assert!(!other.imgctl(["inspect", "x:v1"]).success(), "one image was asked for");
+    other.imgctl(["inspect", "y:v1"]).ok();
+    let error =
+        other.imgctl(["load", &format!("oci-archive:{both}:x:v1"), &both]).fails(2).stderr();
+    assert!(error.contains("several archives"), "{error}");
+    let gone = other.imgctl(["load", "oci-archive:gone"]).fails(NOT_FOUND).stderr();
+    assert!(gone.contains("gone"), "{gone}");
+    // A file by that very name takes precedence.
+    fs::copy(env.path("oci-archive"), env.path("oci-archive:odd")).unwrap();
+    let mut command = env.command(["load", "oci-archive:odd"]);
+    command.current_dir(env.path("."));
+    Ran::new(command).ok();
+}
+
+/// `run` reads archives as sealos does: it does not ask a registry for a file's name.
+#[test]
+fn run_takes_archives_by_path_transport_and_flag() {
+    let env = with_image("zstd");
+    save(&env, "oci-archive", "archive");
+    save(&env, "docker-archive", "docker");
+    let cases: [&[&str]; 6] = [
+        &["./archive"],
+        &["oci-archive:archive"],
+        &["docker-archive:docker"],
+        &["-t", "oci-archive", "archive"],
+        &["-t", "docker-archive", "docker"],
+        &["../$/archive"],
+    ];
+    for words in cases {
+        let here = env.path(".").canonicalize().unwrap();
+        let name = here.file_name().unwrap().to_str().unwrap();
+        let words = words.iter().map(|word| word.replace('$', name));
+        let other = TestEnv::new();
+        let mut command = other.command(["run".to_owned()].into_iter().chain(words));
+        command.current_dir(&here);
+        let error = Ran::new(command).fails(2).stderr();
+        assert!(error.contains("localhost/x:v1 (application)"), "{error}");
+        other.imgctl(["inspect", "x:v1"]).ok();
+    }
+    let error = env.imgctl(["run", "./gone"]).fails(NOT_FOUND).stderr();
+    assert!(error.contains("./gone"), "{error}");
+}
+
+#[test]
 fn several_names_and_images_travel_together_through_a_pipe() {
     let env = with_image("zstd");
     let context = env.context("second", "FROM x:v1\nENV A=b\n", &[]);

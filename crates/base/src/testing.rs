@@ -56,6 +56,12 @@ pub fn needs_root() -> bool {
     false
 }
 
+/// Returns whether the tests run in their long form.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("IMGCTL_TEST_LONG").is_some_and(|value| value == "1")
+}
+
 /// Counts this test as skipped, once: `scripts/test` counts the lines of the file that
 /// `IMGCTL_TEST_SKIPPED` names.
 ///

@@ -27,7 +27,9 @@ use imgctl_registry::Client;
 use imgctl_store::store::{images::content, remote_layers::tree_without_registry};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Layers, Policy, PullOptions, pull};
-use imgctl_transfer::transfer::{self, Input, LoadOptions, arbiter::Arbiter, plan::Selection};
+use imgctl_transfer::transfer::{
+    self, Input, LoadOptions, arbiter::Arbiter, location, plan::Selection,
+};
 
 /// This machine.
 #[derive(Clone, Debug, Default)]
@@ -175,19 +177,26 @@ impl Session<'_> {
         Ok(Arbiter::policy(&client))
     }
 
-    /// Loads archives among the arguments and replaces them with the images they contain.
+    /// Loads archives among the arguments and replaces them with the images they contain: files whose
+    /// name ends as that of an archive, paths that begin with `/`, `./` or `../`, and what
+    /// `oci-archive:` and the like name.
     pub(crate) fn loaded(&self, images: &[String]) -> Result<Vec<String>> {
         const ENDS: [&str; 8] =
             [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".oci", ".tzst"];
+        const STARTS: [&str; 3] = ["/", "./", "../"];
         let mut names = Vec::new();
         for image in images {
-            let path = Path::new(image);
-            if !ENDS.iter().any(|end| image.ends_with(end)) || !path.exists() {
+            let place = location::archive(image.as_ref())?;
+            let is_plain = place.path == Path::new(image);
+            let is_path = STARTS.iter().any(|start| image.starts_with(start))
+                || (ENDS.iter().any(|end| image.ends_with(end)) && place.path.exists());
+            if is_plain && !is_path {
                 names.push(Reference::parse(image).map(|_| image.clone())?);
                 continue;
             }
-            let options = LoadOptions::new(self.arbiter()?);
-            let input = Input::Path(path);
+            let choice = place.name.clone();
+            let options = LoadOptions { choice, ..LoadOptions::new(self.arbiter()?) };
+            let input = Input::Path(&place.path);
             let found = transfer::load(self.store()?, input, &options, self.front.reporter())?;
             let before = names.len();
             for image in &found {

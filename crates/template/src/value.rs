@@ -187,12 +187,11 @@ impl Value {
         #[allow(clippy::cast_possible_truncation, reason = "the cast saturates, as wanted")]
         match self {
             Self::Int(int) => *int,
-            Self::Float(float) => *float as i64,
+            Self::Float(float) if float.abs() < 9.3e18 => *float as i64,
+            // Beyond 64 bits, as on x86-64.
+            Self::Float(_) => i64::MIN,
             Self::Bool(bool) => i64::from(*bool),
-            Self::Text(text) => {
-                let text = text.trim();
-                text.parse().or_else(|_| text.parse::<f64>().map(|float| float as i64)).unwrap_or(0)
-            }
+            Self::Text(text) => whole(text.trim()).unwrap_or(0),
             _ => 0,
         }
     }
@@ -318,4 +317,26 @@ pub(crate) fn equal(a: &Value, b: &Value, depth: usize) -> bool {
         (Value::Object(a), Value::Object(b)) => Rc::ptr_eq(a, b),
         _ => false,
     }
+}
+
+/// Parses a whole number as in Go's source: `0x1f`, `0o17` and `017`, `0b11`, `1_000`; `.0` may follow.
+fn whole(text: &str) -> Option<i64> {
+    let text = match text.split_once('.') {
+        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole,
+        _ => text,
+    };
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let lower = digits.to_ascii_lowercase().replace('_', "");
+    let prefixes = [("0x", 16), ("0b", 2), ("0o", 8), ("0", 8)];
+    let prefix = prefixes.iter().find_map(|(prefix, radix)| {
+        Some((lower.strip_prefix(prefix).filter(|rest| !rest.is_empty())?, *radix))
+    });
+    let (digits, radix) = prefix.unwrap_or((&lower, 10));
+    if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()
 }

@@ -123,13 +123,15 @@ lie in, whatever their names. Several archives are loaded together.
 Examples:
   imgctl load -i etcd.tar
   imgctl load etcd.tar.zst --tag etcd:v1
+  imgctl load oci-archive:etcd.tar:v1
   imgctl load etcd.tar.001
   imgctl load /media/disk1 /media/disk2 --request-missing missing.json
   imgctl load --unpack etcd.tar
   docker save etcd:v1 | imgctl load"
 )]
 pub(crate) struct LoadArgs {
-    /// Archives, parts or directories; `-` or no value is stdin
+    /// Archives, parts or directories, also as oci-archive:FILE[:NAME] and the like; `-` or no value is
+    /// stdin
     #[arg(value_name = "FILE", conflicts_with = "input")]
     files: Vec<PathBuf>,
 
@@ -155,13 +157,15 @@ pub(crate) struct LoadArgs {
 
 /// Loads the images and prints their names.
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
+    let paths = if args.files.is_empty() { &args.input } else { &args.files };
+    let (paths, choice) = transfer::archives(paths)?;
     let options = LoadOptions {
         tags: references(&args.tags)?,
+        choice,
         request_missing: args.request_missing.clone(),
         unpack: args.unpack,
         ..LoadOptions::new(args.gate.arbiter(context)?)
     };
-    let paths = if args.files.is_empty() { &args.input } else { &args.files };
     let archives;
     let input = match &paths[..] {
         [] => Input::Stream(Box::new(piped()?)),

@@ -27,7 +27,8 @@ pub(crate) struct EmbedArgs {
     #[command(flatten)]
     charts: ChartArgs,
 
-    /// List the container images to be embedded or skipped, without building
+    /// List the container images to be embedded or skipped, without building; ask their registries only
+    /// with --update-lock
     #[arg(long)]
     pub(crate) images_report: bool,
 
@@ -151,8 +152,12 @@ pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
     let mut table = Table::new(&["IMAGE", "DIGEST", "SIZE", "FOUND IN"]).right(2);
     for image in &report.images {
         let (digest, size) = match &image.resolved {
-            Ok(resolved) => (resolved.root.digest.short().to_owned(), human(resolved.size())),
-            Err(_) => ("?".to_owned(), "?".to_owned()),
+            Some(Ok(resolved)) => (resolved.root.digest.short().to_owned(), human(resolved.size())),
+            Some(Err(_)) => ("?".to_owned(), "?".to_owned()),
+            None => {
+                let digest = image.digest.as_ref().map_or("-", |digest| digest.short());
+                (digest.to_owned(), "-".to_owned())
+            }
         };
         let places: Vec<String> = image.found.places.iter().map(ToString::to_string).collect();
         let name = image.found.reference.to_string();
@@ -169,7 +174,7 @@ pub(crate) fn show(report: &Report, context: &Context) -> Result<()> {
         context.ui.print(&table.render(true))?;
     }
     for image in &report.images {
-        if let Err(error) = &image.resolved {
+        if let Some(Err(error)) = &image.resolved {
             context.ui.note(&error.to_string());
         }
     }
@@ -187,7 +192,7 @@ fn image_object(image: &ReportedImage) -> Value {
         "places": places.collect::<Vec<_>>(),
     });
     match &image.resolved {
-        Ok(resolved) => {
+        Some(Ok(resolved)) => {
             let platforms = resolved.platforms.iter().map(
                 |(platform, digest)| json!({"platform": platform.to_string(), "digest": digest}),
             );
@@ -196,7 +201,12 @@ fn image_object(image: &ReportedImage) -> Value {
             object["size"] = json!(resolved.size());
             object["platforms"] = json!(platforms.collect::<Vec<_>>());
         }
-        Err(error) => object["error"] = json!(error.to_string()),
+        Some(Err(error)) => object["error"] = json!(error.to_string()),
+        None => {
+            if let Some(digest) = &image.digest {
+                object["digest"] = json!(digest);
+            }
+        }
     }
     object
 }

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         args.source.refuse("--kubeconfig")?;
         let request = AppInstallation {
             access,
-            images: args.images.clone(),
+            images: args.desired.images(&args.images),
             push: args.application.push()?,
             prune: args.prune.prune(),
             additions: args.peers.with(args.desired.additions(context)?),
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
     }
     let request = Installation {
         cluster: args.cluster.cluster.clone(),
-        images: args.images.clone(),
+        images: args.desired.images(&args.images),
         hosts: args.hosts.of(&session),
         additions: args.peers.with(args.desired.additions(context)?),
         encrypt_state: args.state.encrypt_state.clone(),

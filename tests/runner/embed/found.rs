@@ -26,7 +26,7 @@ fn the_report_names_what_is_found_and_left_out_with_file_and_line() {
     );
     let path = context.to_str().unwrap();
     let missing = upstream.name("team/missing:v1");
-    let flags = ["build", "--images-report", "--image", &missing];
+    let flags = ["build", "--images-report", "--update-lock", "--image", &missing];
     let report = env.imgctl(flags.iter().chain(&["--json", path])).ok().json();
     let images = report["images"].as_array().unwrap();
     assert_eq!(images.len(), 2, "{report}");
@@ -57,6 +57,32 @@ fn the_report_names_what_is_found_and_left_out_with_file_and_line() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!env.imgctl(["inspect", "context"]).success(), "nothing is built");
+    assert!(!context.join("imgctl.lock").exists(), "an image is missing");
+    let flags = ["build", "--images-report", "--update-lock", "--json", path];
+    env.imgctl(flags).ok();
+    let lock = std::fs::read_to_string(context.join("imgctl.lock")).unwrap();
+    assert!(lock.contains(&upstream.digest("team/app:v1")), "{lock}");
+}
+
+#[test]
+fn the_report_asks_no_registry_unless_it_updates_the_lock() {
+    let env = TestEnv::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let host = listener.local_addr().unwrap();
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let names = [format!("{host}/a:v1"), format!("{host}/b@{digest}")];
+    let context = listing(&env, "context", &names);
+    let report = env.imgctl(["build", "--images-report", "--json", context.to_str().unwrap()]);
+    let report = report.ok().json();
+    let images = report["images"].as_array().unwrap();
+    assert_eq!((&images[0]["name"], &images[1]["name"]), (&json!(names[0]), &json!(names[1])));
+    assert_eq!((&images[0]["digest"], &images[1]["digest"]), (&json!(null), &json!(digest)));
+    assert!(images.iter().all(|image| image.get("error").is_none()), "{report}");
+    let text = env.imgctl(["build", "--images-report", context.to_str().unwrap()]).ok().stdout();
+    assert!(text.contains(&names[0]) && text.contains("images/shim/list:1"), "{text}");
+    let asked = listener.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(asked, Err(std::io::ErrorKind::WouldBlock));
 }
 
 #[test]
@@ -108,9 +134,6 @@ fn report(env: &TestEnv, arguments: &[&str]) -> Vec<String> {
 #[test]
 fn charts_are_rendered_with_their_values() {
     let env = TestEnv::new();
-    // Nothing is to be had anywhere: the report is about names.
-    let nowhere = "[[registry]]\nprefix = \"quay.io\"\nblocked = true\n\nlocation = \"quay.io\"\n";
-    env.write(".config/containers/registries.conf", nowhere);
     let context = env.context("context", "FROM scratch\nCOPY . .\n", &[]);
     for (file, text) in chart("web") {
         env.write(format!("context/charts/some-directory/{file}"), text);
@@ -161,5 +184,30 @@ fn a_chart_that_does_not_render_is_an_error_with_file_and_line() {
     let error = ran.stderr();
     for part in ["charts/web", "bad.yaml:3", "say x", "charts/web.values.yaml"] {
         assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+/// What Helm refuses, a build refuses.
+#[test]
+fn a_chart_that_helm_refuses_fails_the_build() {
+    let schema = r#"{"properties": {"image": {"properties": {"tag": {"type": "integer"}}}}}"#;
+    let dependent =
+        "apiVersion: v2\nname: web\nversion: 1.0.0\ndependencies: [{name: gone, version: 1.x}]\n";
+    let cases = [
+        ("templates/broken.yaml", "a: b: c\n", "web/templates/broken.yaml renders to"),
+        ("templates/text.yaml", "only text\n", "the document is not a table"),
+        ("templates/NOTES.txt", "{{ fail \"set a password\" }}", "set a password"),
+        ("values.schema.json", schema, "/image/tag: want integer"),
+        ("Chart.yaml", dependent, "gone"),
+    ];
+    for (file, text, part) in cases {
+        let env = TestEnv::new();
+        let context = env.context("context", "FROM scratch\nCOPY . .\n", &[]);
+        for (file, text) in chart("web") {
+            env.write(format!("context/charts/web/{file}"), text);
+        }
+        env.write(format!("context/charts/web/{file}"), text);
+        let error = build(&env, "cluster", &context, &[]).fails(2).stderr();
+        assert!(error.contains("charts/web") && error.contains(part), "{file}: {error}");
     }
 }

@@ -49,6 +49,7 @@ pub(super) const GROUP: Group = &[
     }),
     ("b64dec", "s", Fresh(full::<48, 8>), decode_base64),
     ("b32enc", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(base32(text(a, 0).as_bytes())))),
+    ("b32dec", "s", Fresh(full::<48, 8>), |a| or_message(a, from_base32(&text(a, 0)))),
     ("sha1sum", "s", Flat, |a| Ok(Value::text(hex(&sha1::Sha1::digest(text(a, 0).as_bytes()))))),
     ("sha256sum", "s", Flat, |a| Ok(Value::text(sha256(&text(a, 0))))),
     ("sha512sum", "s", Flat, |a| {
@@ -79,7 +80,13 @@ fn or_message(a: &Call<'_>, outcome: Result<String, String>) -> Answer {
 }
 
 fn from_yaml(a: &Call<'_>) -> Answer {
-    decoded(a, yaml::parse_first(&text(a, 0)))
+    decoded(a, yaml::parse_first(first_document(&text(a, 0))))
+}
+
+/// Cuts a text before its second document.
+fn first_document(text: &str) -> &str {
+    let start = if text.starts_with("---") { 3 } else { 0 };
+    text[start..].find("\n---").map_or(text, |end| &text[..=start + end])
 }
 
 fn from_json(a: &Call<'_>) -> Answer {
@@ -140,4 +147,24 @@ fn base32(bytes: &[u8]) -> String {
         }
     }
     out
+}
+
+/// Decodes base 32 with padding.
+fn from_base32(text: &str) -> Result<String, String> {
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for (at, letter) in text.trim_end_matches('=').bytes().enumerate() {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'2'..=b'7' => letter - b'2' + 26,
+            _ => return Err(format!("illegal base32 data at input byte {at}")),
+        };
+        bits = (bits << 5) | u32::from(value);
+        count += 5;
+        if count >= 8 {
+            count -= 8;
+            bytes.extend(u8::try_from(bits >> count));
+            bits &= (1 << count) - 1;
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -9,7 +9,7 @@ use crate::value::Value;
 pub(super) const GROUP: Group = &[
     ("int", "*", Flat, |a| Ok(Value::Int(int(a, 0)))),
     ("int64", "*", Flat, |a| Ok(Value::Int(int(a, 0)))),
-    ("atoi", "s", Flat, |a| Ok(Value::Int(int(a, 0)))),
+    ("atoi", "s", Flat, |a| Ok(Value::Int(text(a, 0).parse().unwrap_or(0)))),
     ("float64", "*", Flat, |a| Ok(Value::Float(float(a, 0)))),
     ("toDecimal", "*", Fresh(full::<48, 3>), |a| {
         Ok(Value::Int(i64::from_str_radix(&text(a, 0), 8).unwrap_or(0)))
@@ -31,14 +31,24 @@ pub(super) const GROUP: Group = &[
     ("biggest", "**+", Flat, |a| extreme(a, i64::max)),
     ("addf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
     ("mulf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
+    ("add1f", "*", Flat, |a| Ok(Value::Float(float(a, 0) + 1.0))),
+    ("maxf", "**+", Flat, |a| {
+        Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.max(float(a, at)))))
+    }),
+    ("minf", "**+", Flat, |a| {
+        Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.min(float(a, at)))))
+    }),
     ("subf", "**", Flat, |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
     ("divf", "**", Flat, |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
     ("floor", "*", Flat, |a| Ok(Value::Float(float(a, 0).floor()))),
     ("ceil", "*", Flat, |a| Ok(Value::Float(float(a, 0).ceil()))),
-    ("round", "**", Flat, |a| {
+    ("round", "***+", Flat, |a| {
         let places = i32::try_from(int(a, 1).clamp(-300, 300)).unwrap_or(0);
         let scale = 10f64.powi(places);
-        Ok(Value::Float((float(a, 0) * scale).round() / scale))
+        let up_from = if a.len() > 2 { float(a, 2) } else { 0.5 };
+        let digits = float(a, 0) * scale;
+        let is_up = digits.fract() >= up_from;
+        Ok(Value::Float(if is_up { digits.ceil() } else { digits.floor() } / scale))
     }),
     ("until", "*", Fresh(|a| numbers(0, int(a, 0), 1)), |a| {
         range(0, int(a, 0), if int(a, 0) < 0 { -1 } else { 1 })

@@ -27,9 +27,7 @@ pub(super) const GROUP: Group = &[
     }),
     ("upper", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_uppercase()))),
     ("lower", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_lowercase()))),
-    ("title", "s", Fresh(full::<48, 8>), |a| {
-        Ok(Value::text(initials(&text(a, 0), |c| c.to_uppercase().collect())))
-    }),
+    ("title", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(title(&text(a, 0))))),
     ("untitle", "s", Fresh(full::<48, 8>), |a| {
         Ok(Value::text(initials(&text(a, 0), |c| c.to_lowercase().collect())))
     }),
@@ -124,8 +122,12 @@ pub(super) const GROUP: Group = &[
         }
         Ok(Value::text(url))
     }),
-    ("regexMatch", "ss", Fresh(searched::<1>), |a| {
+    ("mustRegexMatch", "ss", Fresh(searched::<1>), |a| {
         Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))
+    }),
+    ("regexMatch", "ss", Fresh(searched::<1>), |a| {
+        let matches = compiled(&text(a, 0)).is_ok_and(|regex| regex.is_match(&text(a, 1)));
+        Ok(Value::Bool(matches))
     }),
     ("regexFind", "ss", Fresh(searched::<2>), |a| {
         let text = text(a, 1);
@@ -286,9 +288,7 @@ fn separated(text: &str, separator: char) -> String {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
         if c.is_whitespace() || c == '_' || c == '-' {
-            if !out.is_empty() && !out.ends_with(separator) {
-                out.push(separator);
-            }
+            out.push(separator);
         } else {
             let starts_word = c.is_uppercase()
                 && before.is_some_and(|b: char| {
@@ -303,10 +303,26 @@ fn separated(text: &str, separator: char) -> String {
         }
         before = Some(c);
     }
-    out.trim_end_matches(separator).to_owned()
+    out
 }
 
 /// Converts `http_server` to `HttpServer`.
+/// Go's `strings.Title`: a word begins after what is neither a letter, a digit nor `_`.
+fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut begins = true;
+    for c in text.chars() {
+        if begins {
+            out.extend(c.to_uppercase());
+        } else {
+            out.push(c);
+        }
+        begins =
+            if c.is_ascii() { !c.is_ascii_alphanumeric() && c != '_' } else { c.is_whitespace() };
+    }
+    out
+}
+
 fn camelcase(a: &Call<'_>) -> Answer {
     let text = text(a, 0);
     let words = text.split(|c: char| c == '_' || c == '-' || c.is_whitespace());

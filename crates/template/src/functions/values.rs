@@ -81,6 +81,9 @@ pub(super) const GO: Group = &[
         }),
         |a| {
             if let Value::Text(text) = &a[0] {
+                if a.dialect.is_typed() {
+                    return Err("list should be type of slice or array but string".to_owned());
+                }
                 let (from, to) = bounds(a, text.len())?;
                 let cut = text.get(from..to).ok_or("slice bounds out of range")?;
                 return Ok(Value::text(cut));

@@ -40,7 +40,7 @@ pub struct LoadOptions {
     pub tags: Vec<Reference>,
     /// Decides about the images before they get their names.
     pub arbiter: Arbiter,
-    /// The tag or digest of the only image to load; `None` = all images.
+    /// The name, tag or digest of the only image to load; `None` = all images.
     pub choice: Option<String>,
     /// Where to list what is missing, if parts or blobs are.
     pub request_missing: Option<PathBuf>,
@@ -122,14 +122,15 @@ fn load_into(
         return Err(Error::bad_content("there is no image in it"));
     }
     if let Some(choice) = &options.choice {
+        let full = Reference::parse(choice).ok().map(|name| name.qualified());
+        let is_named = |name: &Reference| name.tag() == Some(choice) || Some(name) == full.as_ref();
         let is_chosen = |image: &Loaded| {
-            image.references.iter().any(|name| name.tag() == Some(choice))
-                || image.descriptor.digest.to_string() == *choice
+            image.references.iter().any(is_named) || image.descriptor.digest.to_string() == *choice
         };
         found.retain(is_chosen);
         if found.is_empty() {
             return Err(Error::not_found(format!(
-                "it has no image with the tag or digest {choice}"
+                "it has no image with the name, tag or digest {choice}"
             )));
         }
     }

@@ -75,6 +75,39 @@ impl Location {
     }
 }
 
+/// Returns the archive that `text` names: a file or directory, or one after `oci-archive:`,
+/// `docker-archive:`, `oci:` or `dir:`, whose image may be named as well. A file that exists by the whole
+/// text takes precedence.
+pub fn archive(text: &OsStr) -> Result<Archived> {
+    let plain = Archived { path: PathBuf::from(text), name: None };
+    if plain.path.exists() || text.to_str().is_none() {
+        return Ok(plain);
+    }
+    match Location::parse(text)? {
+        Location::OciArchive(place)
+        | Location::DockerArchive(place)
+        | Location::OciDirectory(place) => Ok(place),
+        Location::Directory(path) => Ok(Archived { path, name: None }),
+        _ => Ok(plain),
+    }
+}
+
+/// Returns the archives that are loaded together, and the name of the image if there is one archive.
+pub fn archives(texts: &[impl AsRef<OsStr>]) -> Result<(Vec<PathBuf>, Option<String>)> {
+    let mut found = texts.iter().map(|text| archive(text.as_ref())).collect::<Result<Vec<_>>>()?;
+    if let [one] = &mut found[..] {
+        return Ok((vec![one.path.clone()], one.name.take()));
+    }
+    if let Some(Archived { path, name: Some(name) }) = found.iter().find(|one| one.name.is_some()) {
+        return Err(Error::usage(format!(
+            "{name} of {} is one image, but several archives are loaded",
+            path.display()
+        ))
+        .hint("load this archive alone"));
+    }
+    Ok((found.into_iter().map(|one| one.path).collect(), None))
+}
+
 fn not_ours(what: &str, command: &str) -> Error {
     Error::usage(format!("{what} cannot be reached")).hint(format!(
         "write the image to a file (`{command}`), then use oci-archive:FILE or docker-archive:FILE"

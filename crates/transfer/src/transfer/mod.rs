@@ -50,6 +50,7 @@ pub mod workers;
 
 pub use archive::Archive;
 pub use load::{Input, LoadOptions, load};
+pub use location::archives;
 pub use parts::write::Split;
 pub use request::Request;
 pub use save::{ArchiveFormat, OuterCompression, Output, SaveOptions, save};

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::build::context::{ContextTree, ImageTree};
 use crate::build::file;
 use crate::build::items::{Node, SourceTree as _};
-use crate::build::options::Options;
+use crate::build::options::{LockUse, Options};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, FileState, StatCache};
 use crate::embed::found::FoundArchive;
@@ -22,7 +22,7 @@ use crate::embed::search::{self, SearchOptions, names};
 use crate::embed::{ContextFiles, Found, FoundImage, Skipped};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
-use imgctl_base::image::{Descriptor, EMBEDDED_IMAGES, History, Platform, Verdict};
+use imgctl_base::image::{Descriptor, Digest, EMBEDDED_IMAGES, History, Platform, Verdict};
 use imgctl_base::progress::Reporter;
 use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::{Named, Store};
@@ -245,7 +245,7 @@ impl Embedding {
 }
 
 /// Returns the blobs needed to resolve an image offline, besides its layers: documents and configs.
-fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = imgctl_base::image::Digest> {
+fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = Digest> {
     let documents = image.documents.iter();
     let documents = documents.map(|document| &document.descriptor.digest);
     documents.chain(&image.configs).cloned()
@@ -342,12 +342,14 @@ pub struct ReportedImage {
     pub found: FoundImage,
     /// The image's repository in the embedded registry.
     pub repository: String,
-    /// The resolved image, or why it could not be resolved.
-    pub resolved: Result<ResolvedImage>,
+    /// Digest in the name or in the lock, if that counts.
+    pub digest: Option<Digest>,
+    /// The resolved image, or why it could not be resolved; `None` if its registry is not asked.
+    pub resolved: Option<Result<ResolvedImage>>,
 }
 
-/// Searches and resolves as a build would. An image that cannot be resolved appears in the report
-/// and is not an error.
+/// Searches as a build would. Registries are asked only to update the lock, which is written if all
+/// images are there; one that is not appears in the report and is not an error.
 pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Report> {
     let (directory, source) = file::load(store, options)?;
     let context = file::context_tree(options, directory.as_ref(), &source)?;
@@ -356,17 +358,33 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
     let lock = lock_file::read(options, context, &found)?;
-    let wanted = question.wanted(&found)?;
-    let resolved = resolver(&question, lock.in_use()).try_all(&wanted);
-    let reported = |(wanted, resolved): (Wanted, Result<ResolvedImage>)| ReportedImage {
+    let is_asked = options.embed.lock == LockUse::Update;
+    // Archives of the context are at hand.
+    let (asked, named): (Vec<Wanted>, Vec<Wanted>) = question
+        .wanted(&found)?
+        .into_iter()
+        .partition(|wanted| is_asked || wanted.stored.is_some());
+    let resolved = resolver(&question, lock.in_use()).try_all(&asked);
+    let resolved = asked.into_iter().zip(resolved.into_iter().map(Some));
+    let reported = |(wanted, resolved): (Wanted, Option<Result<ResolvedImage>>)| ReportedImage {
         repository: options.embed.naming.repository(&wanted.reference),
+        digest: wanted
+            .reference
+            .digest()
+            .or_else(|| lock.in_use()?.digest(&wanted.reference))
+            .cloned(),
         found: FoundImage { reference: wanted.reference, places: wanted.places },
         resolved,
     };
-    Ok(Report {
-        images: wanted.into_iter().zip(resolved).map(reported).collect(),
-        skipped: found.skipped,
-    })
+    let named = named.into_iter().map(|wanted| (wanted, None));
+    let mut images: Vec<ReportedImage> = resolved.chain(named).map(reported).collect();
+    images.sort_by(|a, b| a.found.reference.cmp(&b.found.reference));
+    let resolved = images.iter().filter_map(|image| image.resolved.as_ref()?.as_ref().ok());
+    let resolved: Vec<ResolvedImage> = resolved.cloned().collect();
+    if resolved.len() == images.len() {
+        lock_file::update(options, lock, &resolved)?;
+    }
+    Ok(Report { images, skipped: found.skipped })
 }
 
 /// Searches `directory` as a build with that context would, without resolving anything.

@@ -20,27 +20,28 @@ pub(super) enum Nulls {
 }
 
 /// Returns the values of `chart` and its dependencies, overridden by `values`.
-pub(super) fn chart_values(chart: &Chart, values: &Table, nulls: Nulls) -> Table {
+pub(super) fn chart_values(chart: &Chart, values: &Table, nulls: Nulls) -> Result<Table> {
     let mut values = values.clone();
-    coalesce(chart, &mut values, nulls);
-    values
+    coalesce(chart, &mut values, nulls)?;
+    Ok(values)
 }
 
 /// Recursive: charts nest at most [`super::MOST_NESTED`] deep.
-fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) {
+fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) -> Result<()> {
     add_defaults(chart, values, nulls);
     for dependency in &chart.dependencies {
         let name = dependency.metadata.name.clone();
         let globals = values.get("global").cloned();
-        let below = values.entry(name).or_insert_with(|| Value::Object(Table::new()));
+        let below = values.entry(&*name).or_insert_with(|| Value::Object(Table::new()));
         let Value::Object(below) = below else {
-            // Helm rejects this; here the dependency uses its own values.
-            *below = Value::Null;
-            continue;
+            return Err(Error::usage(format!(
+                "the values of the chart's dependency {name} are not a table"
+            )));
         };
         add_globals(below, globals);
-        coalesce(dependency, below, nulls);
+        coalesce(dependency, below, nulls)?;
     }
+    Ok(())
 }
 
 fn add_globals(below: &mut Table, above: Option<Value>) {
@@ -160,14 +161,14 @@ pub(super) fn check(chart: &Chart) -> Result<()> {
 }
 
 /// Keeps the dependencies that `values` enable, and imports their values.
-pub(super) fn process(chart: &mut Chart, values: &Table) {
-    enable(chart, values, "");
-    import(chart, values);
+pub(super) fn process(chart: &mut Chart, values: &Table) -> Result<()> {
+    enable(chart, values, "")?;
+    import(chart, values)
 }
 
-fn enable(chart: &mut Chart, values: &Table, path: &str) {
+fn enable(chart: &mut Chart, values: &Table, path: &str) -> Result<()> {
     let Some(mut wanted) = chart.metadata.dependencies.take() else {
-        return;
+        return Ok(());
     };
     let mut present: Vec<Chart> = chart
         .dependencies
@@ -191,7 +192,7 @@ fn enable(chart: &mut Chart, values: &Table, path: &str) {
         wanted.enabled = true;
     }
     chart.dependencies = present;
-    let all = chart_values(chart, values, Nulls::Drop);
+    let all = chart_values(chart, values, Nulls::Drop)?;
     for wanted in &mut wanted {
         by_tags(wanted, &all);
         by_condition(wanted, &all, path);
@@ -201,9 +202,10 @@ fn enable(chart: &mut Chart, values: &Table, path: &str) {
     wanted.retain(|wanted| wanted.enabled);
     for dependency in &mut chart.dependencies {
         let path = format!("{path}{}.", dependency.metadata.name);
-        enable(dependency, &all, &path);
+        enable(dependency, &all, &path)?;
     }
     chart.metadata.dependencies = (!wanted.is_empty()).then_some(wanted);
+    Ok(())
 }
 
 /// Whether `chart` is the wanted dependency: the name must match, and the version must satisfy the
@@ -238,14 +240,14 @@ fn by_condition(wanted: &mut Dependency, values: &Table, path: &str) {
     }
 }
 
-fn import(chart: &mut Chart, values: &Table) {
+fn import(chart: &mut Chart, values: &Table) -> Result<()> {
     for dependency in &mut chart.dependencies {
-        import(dependency, values);
+        import(dependency, values)?;
     }
     let Some(wanted) = chart.metadata.dependencies.clone() else {
-        return;
+        return Ok(());
     };
-    let all = chart_values(chart, values, Nulls::Keep);
+    let all = chart_values(chart, values, Nulls::Keep)?;
     let mut imported = Table::new();
     for wanted in &wanted {
         for import in wanted.import_values.iter().flatten() {
@@ -265,6 +267,7 @@ fn import(chart: &mut Chart, values: &Table) {
     let mut merged = all;
     merge(&mut merged, imported, Nulls::Keep);
     chart.values = merged;
+    Ok(())
 }
 
 /// Returns `table` nested at `path`; `.` is the top level.

@@ -6,14 +6,18 @@
 //! `now`) return fixed values here, so that a chart and its values always produce the same text;
 //! `lookup` finds nothing, as without a cluster.
 
+#[cfg(test)]
+mod against_helm;
 mod coalesce;
 mod glob;
+mod manifests;
 mod objects;
 mod render;
+mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -22,6 +26,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::semver::Version;
 use imgctl_store::layer::{EntryKind, Limits, Names, TarReader};
 use imgctl_template::yaml;
 
@@ -36,6 +41,8 @@ pub(crate) struct Chart {
     values: Map<String, Value>,
     /// Files under `templates/`, by path.
     templates: Arc<BTreeMap<String, String>>,
+    /// `values.schema.json`.
+    schema: Option<Arc<[u8]>>,
     /// All other files, except the chart's own description and its dependencies.
     files: Arc<BTreeMap<String, Vec<u8>>>,
     dependencies: Vec<Chart>,
@@ -70,7 +77,7 @@ impl Chart {
         let mut left = (MOST_FILES, MOST_BYTES);
         let mut kept = BTreeMap::new();
         for (path, content) in files {
-            if rules.ignores(&path) && path != "Chart.yaml" {
+            if rules.ignores(&path) {
                 continue;
             }
             take(&mut left, &path, content.len())?;
@@ -98,7 +105,7 @@ impl Chart {
         values: &[Value],
         options: &RenderOptions,
     ) -> Result<Vec<Rendered>> {
-        render::render(self, values, options)
+        render::render(self, values, options, manifests::check)
     }
 
     /// `left`: number of files and bytes that may still be unpacked.
@@ -119,17 +126,21 @@ impl Chart {
             |error: Error, name: &str| error.context(format!("cannot load the chart {name}"));
         let mut values = Map::new();
         let mut templates = BTreeMap::new();
+        let mut schema = None;
         let mut others = BTreeMap::new();
         let mut packed: BTreeMap<String, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for (path, content) in files {
-            if let Some(below) = path.strip_prefix("charts/") {
+            if let Some(below) = path.strip_prefix("charts/")
+                && !path.ends_with(".prov")
+            {
                 let (name, rest) = below.split_once('/').unwrap_or((below, ""));
                 let files = packed.entry(name.to_owned()).or_default();
                 files.insert(rest.to_owned(), content);
                 continue;
             }
             match path.as_str() {
-                "Chart.yaml" | "Chart.lock" | "values.schema.json" => {}
+                "Chart.yaml" | "Chart.lock" => {}
+                "values.schema.json" => schema = Some(content.into()),
                 "values.yaml" => {
                     let parsed = values_of(&text(&content));
                     values = parsed.map_err(|error| named(error, &metadata.name))?;
@@ -137,11 +148,14 @@ impl Chart {
                 _ if path.starts_with("templates/") => {
                     templates.insert(path, text(&content));
                 }
-                _ => {
-                    if path == "requirements.yaml" && metadata.api_version != "v2" {
-                        let read = metadata.add_requirements(&text(&content));
-                        read.map_err(|error| named(error, &metadata.name))?;
+                "requirements.yaml" => {
+                    let read = metadata.add_requirements(&text(&content));
+                    read.map_err(|error| named(error, &metadata.name))?;
+                    if metadata.api_version != "v2" {
+                        others.insert(path, content);
                     }
+                }
+                _ => {
                     others.insert(path, content);
                 }
             }
@@ -152,6 +166,7 @@ impl Chart {
             metadata,
             values,
             templates: Arc::new(templates),
+            schema,
             files: Arc::new(others),
             dependencies,
         })
@@ -172,8 +187,8 @@ fn load_dependencies(
         let only = if files.len() == 1 { files.get("") } else { None };
         let files = match only {
             Some(bytes) if name.ends_with(".tgz") => unpack(bytes, left).map_err(doing)?,
-            // A stray file in charts/ is not a chart.
-            Some(_) => continue,
+            // A stray file is a chart without Chart.yaml.
+            Some(_) => BTreeMap::new(),
             None => files,
         };
         let chart = Chart::from_files(files, left, depth + 1).map_err(doing)?;
@@ -182,8 +197,23 @@ fn load_dependencies(
     Ok(charts)
 }
 
-/// Reads a table of values from YAML; an empty file is an empty table.
+/// Reads a table of values from YAML: later documents override earlier ones; an empty file is an empty
+/// table.
 fn values_of(yaml: &str) -> Result<Map<String, Value>> {
+    let mut values = Map::new();
+    let mut document = String::new();
+    for line in yaml.split_inclusive('\n') {
+        if line.starts_with("---") {
+            coalesce::overlay(&mut values, &table_of(&document)?);
+            document.clear();
+        }
+        document.push_str(line);
+    }
+    coalesce::overlay(&mut values, &table_of(&document)?);
+    Ok(values)
+}
+
+fn table_of(yaml: &str) -> Result<Map<String, Value>> {
     let parsed =
         yaml::parse_first(yaml).map_err(|error| error.context("cannot read values.yaml"))?;
     match parsed {
@@ -256,7 +286,9 @@ pub(super) fn take(left: &mut (usize, usize), path: &str, size: usize) -> Result
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Metadata {
+    #[serde(deserialize_with = "scalar")]
     pub(super) api_version: String,
+    #[serde(deserialize_with = "scalar")]
     pub(super) name: String,
     #[serde(deserialize_with = "scalar")]
     pub(super) version: String,
@@ -264,18 +296,26 @@ pub(super) struct Metadata {
     pub(super) app_version: String,
     #[serde(deserialize_with = "scalar")]
     pub(super) kube_version: String,
+    #[serde(deserialize_with = "optional")]
     pub(super) description: Option<String>,
+    #[serde(deserialize_with = "optional")]
     pub(super) home: Option<String>,
+    #[serde(deserialize_with = "optional")]
     pub(super) icon: Option<String>,
+    #[serde(deserialize_with = "texts")]
     pub(super) sources: Option<Vec<String>>,
+    #[serde(deserialize_with = "texts")]
     pub(super) keywords: Option<Vec<String>>,
     pub(super) maintainers: Option<Vec<Value>>,
-    pub(super) annotations: Option<Value>,
+    #[serde(deserialize_with = "annotations")]
+    pub(super) annotations: Option<BTreeMap<String, String>>,
     pub(super) deprecated: bool,
+    #[serde(deserialize_with = "optional")]
     pub(super) condition: Option<String>,
+    #[serde(deserialize_with = "optional")]
     pub(super) tags: Option<String>,
     /// `application` or `library`.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "optional")]
     pub(super) kind: Option<String>,
     pub(super) dependencies: Option<Vec<Dependency>>,
 }
@@ -284,15 +324,20 @@ pub(super) struct Metadata {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Dependency {
+    #[serde(deserialize_with = "scalar")]
     pub(super) name: String,
     #[serde(deserialize_with = "scalar")]
     pub(super) version: String,
+    #[serde(deserialize_with = "optional")]
     pub(super) repository: Option<String>,
     /// Paths of values, separated by commas; the first one that exists decides.
+    #[serde(deserialize_with = "optional")]
     pub(super) condition: Option<String>,
+    #[serde(deserialize_with = "texts")]
     pub(super) tags: Option<Vec<String>>,
     #[serde(rename = "import-values")]
     pub(super) import_values: Option<Vec<Value>>,
+    #[serde(deserialize_with = "optional")]
     pub(super) alias: Option<String>,
     #[serde(skip)]
     pub(super) enabled: bool,
@@ -308,15 +353,36 @@ struct Requirements {
 /// Accepts a scalar of any type as a string: `version: 1.0` means a string, as Go's decoder reads
 /// it.
 fn scalar<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(optional(from)?.unwrap_or_default())
+}
+
+fn optional<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(from)? {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
+        Value::String(text) => Some(text),
+        Value::Null => None,
+        value @ (Value::Bool(_) | Value::Number(_)) => Some(value.to_string()),
+        _ => return Err(serde::de::Error::custom("a table or list is not text")),
     })
 }
 
+/// [`scalar`] within a collection.
+#[derive(Deserialize)]
+struct Text(#[serde(deserialize_with = "scalar")] String);
+
+fn texts<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let texts = Option::<Vec<Text>>::deserialize(from)?;
+    Ok(texts.map(|texts| texts.into_iter().map(|text| text.0).collect()))
+}
+
+fn annotations<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let all = Option::<BTreeMap<String, Text>>::deserialize(from)?;
+    Ok(all.map(|all| all.into_iter().map(|(key, text)| (key, text.0)).collect()))
+}
+
 impl Metadata {
-    /// Reads `Chart.yaml`. A chart without a name or with an unknown `apiVersion` is an error.
+    /// Reads `Chart.yaml`. What Helm refuses in it is an error.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let yaml =
             yaml::parse_first(text).map_err(|error| error.context("cannot read Chart.yaml"))?;
@@ -328,12 +394,38 @@ impl Metadata {
                 metadata.name
             )));
         }
-        match metadata.api_version.as_str() {
-            "" | "v1" | "v2" => Ok(metadata),
-            other => Err(Error::usage(format!(
-                "Chart.yaml: imgctl knows apiVersion v1 and v2, not {other}"
-            ))),
+        if let Some(wrong) = metadata.wrong() {
+            return Err(Error::usage(format!("Chart.yaml: {wrong}")));
         }
+        Ok(metadata)
+    }
+
+    /// Returns what Helm refuses.
+    fn wrong(&self) -> Option<String> {
+        if !matches!(&*self.api_version, "" | "v1" | "v2") {
+            return Some(format!("imgctl knows apiVersion v1 and v2, not {}", self.api_version));
+        }
+        if Version::parse(&self.version).is_none() {
+            return Some(format!("{:?} is not a version", self.version));
+        }
+        if !matches!(self.kind.as_deref(), None | Some("" | "application" | "library")) {
+            return Some("its type is neither application nor library".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        for dependency in self.dependencies.iter().flatten() {
+            let alias = dependency.alias.as_deref().unwrap_or("");
+            let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+            if !alias.chars().all(is_usual) {
+                return Some(format!(
+                    "the alias {alias:?} has other characters than letters, digits, _ and -"
+                ));
+            }
+            let name = if alias.is_empty() { &*dependency.name } else { alias };
+            if !names.insert(name) {
+                return Some(format!("two dependencies have the name or alias {name:?}"));
+            }
+        }
+        None
     }
 
     /// Adds the dependencies of `requirements.yaml`.
@@ -353,6 +445,6 @@ impl Metadata {
 
     /// Returns whether the chart only provides named templates for other charts.
     pub(super) fn is_library(&self) -> bool {
-        self.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case("library"))
+        self.kind.as_deref().is_some_and(|kind| kind == "library")
     }
 }

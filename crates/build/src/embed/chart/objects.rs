@@ -126,7 +126,11 @@ impl Object for Files {
                 Value::text(String::from_utf8_lossy(&bytes))
             }),
             "GetBytes" => text().map(|path| Value::Bytes(content(&path).unwrap_or_default())),
-            "Lines" => text().and_then(|path| lines(&content(&path).unwrap_or_default())),
+            "Lines" => text().and_then(|path| match content(&path) {
+                // Helm stops here.
+                Some(bytes) if bytes.is_empty() => Err(format!("{path} has no lines")),
+                bytes => lines(&bytes.unwrap_or_default()),
+            }),
             "Glob" => text().map(|pattern| glob(files, &pattern)),
             "AsConfig" => as_map(files, |bytes| String::from_utf8_lossy(bytes).into_owned()),
             "AsSecrets" => {
@@ -157,11 +161,8 @@ fn glob(files: &Contents, pattern: &str) -> Value {
     Value::object(Files(chosen))
 }
 
-/// Entries of a ConfigMap or Secret: base names and contents. No files produce an empty string.
+/// Entries of a ConfigMap or Secret: base names and contents.
 fn as_map(files: &Contents, show: impl Fn(&[u8]) -> String) -> Result<Value, String> {
-    if files.is_empty() {
-        return Ok(Value::text(""));
-    }
     let members = files.iter().map(|(path, content)| {
         let base = path.rsplit('/').next().unwrap_or(path);
         (base, Value::text(show(content)))
@@ -296,7 +297,8 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
     let meta = &chart.metadata;
     let optional = |text: &Option<String>| Value::text(text.as_deref().unwrap_or(""));
     let texts = |list: &Option<Vec<String>>| Value::list(list.iter().flatten().map(Value::text));
-    let annotations = meta.annotations.as_ref().map(|all| Value::from_json(all, Numbers::Floats));
+    let annotations = meta.annotations.iter().flatten();
+    let annotations = Value::map(annotations.map(|(key, text)| (&**key, Value::text(text))));
     let maintainers = meta.maintainers.iter().flatten().map(|maintainer| {
         let text = |key: &str| {
             let value = maintainer.get(key).and_then(|value| value.as_str());
@@ -346,11 +348,7 @@ pub(super) fn chart(chart: &Chart, is_root: bool) -> Value {
         ("Tags", "tags,omitempty", optional(&meta.tags)),
         ("AppVersion", "appVersion,omitempty", Value::text(app_version)),
         ("Deprecated", "deprecated,omitempty", Value::Bool(meta.deprecated)),
-        (
-            "Annotations",
-            "annotations,omitempty",
-            annotations.unwrap_or_else(|| Value::map::<&str>([])),
-        ),
+        ("Annotations", "annotations,omitempty", annotations),
         ("KubeVersion", "kubeVersion,omitempty", Value::text(kube_version)),
         ("Dependencies", "dependencies,omitempty", Value::list(dependencies)),
         ("Type", "type,omitempty", optional(&meta.kind)),

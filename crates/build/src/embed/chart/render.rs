@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value as Json};
 
 use super::objects::Files;
-use super::{Chart, RenderOptions, Rendered, coalesce, objects};
+use super::{Chart, RenderOptions, Rendered, coalesce, objects, schema};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::{self, Version};
 use imgctl_template::value::Numbers;
@@ -16,13 +16,17 @@ use imgctl_template::{CHART_STACK, Engine, Value};
 /// Maximum total size of the rendered text, in bytes.
 const MOST_RENDERED: usize = 64 << 20;
 
+/// Checks the path and the text of a rendered template.
+pub(super) type Check = fn(&str, &str) -> Result<()>;
+
 /// Renders on a separate thread whose stack is large enough for deeply nested templates.
 pub(super) fn render(
     chart: &Chart,
     values: &[Json],
     options: &RenderOptions,
+    check: Check,
 ) -> Result<Vec<Rendered>> {
-    let run = || rendered(chart, values, options);
+    let run = || rendered(chart, values, options, check);
     let doing = || format!("cannot render the chart {}", chart.name());
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -37,8 +41,13 @@ pub(super) fn render(
     })
 }
 
-fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<Vec<Rendered>> {
-    check(chart, options)?;
+fn rendered(
+    chart: &Chart,
+    values: &[Json],
+    options: &RenderOptions,
+    check: Check,
+) -> Result<Vec<Rendered>> {
+    is_fit(chart, options)?;
     let mut given = Map::new();
     for values in values {
         match values {
@@ -48,8 +57,9 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
         }
     }
     let mut chart = chart.clone();
-    coalesce::process(&mut chart, &given);
-    let values = coalesce::chart_values(&chart, &given, coalesce::Nulls::Drop);
+    coalesce::process(&mut chart, &given)?;
+    let values = coalesce::chart_values(&chart, &given, coalesce::Nulls::Drop)?;
+    schema::check(&chart, &values)?;
     let mut all = Vec::new();
     crds(&chart, chart.name(), &mut all);
 
@@ -58,12 +68,12 @@ fn rendered(chart: &Chart, values: &[Json], options: &RenderOptions) -> Result<V
     let values = Value::from_json(&Json::Object(values), Numbers::Floats);
     let mut templates = BTreeMap::new();
     shared.collect(&chart, chart.name(), &values, true, &mut templates);
-    run(&templates, &mut all)?;
+    run(&templates, &mut all, check)?;
     Ok(all)
 }
 
 /// Checks what Helm rejects before it reads any template.
-fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
+fn is_fit(chart: &Chart, options: &RenderOptions) -> Result<()> {
     if chart.metadata.is_library() {
         return Err(Error::usage(format!(
             "{} is a library chart: it has nothing to install",
@@ -86,13 +96,22 @@ fn check(chart: &Chart, options: &RenderOptions) -> Result<()> {
     coalesce::check(chart)
 }
 
+/// What becomes of a template.
+#[derive(PartialEq)]
+enum Output {
+    /// It is only parsed: helpers.
+    None,
+    /// It runs, as it may fail, and its text is dropped: `NOTES.txt`.
+    Dropped,
+    Manifests,
+}
+
 /// A template and its dot.
 struct Item {
     text: String,
     data: Value,
     base: String,
-    /// Whether the template is rendered on its own; helpers and library charts are only parsed.
-    runs: bool,
+    output: Output,
 }
 
 /// Values that are the same for all charts.
@@ -149,7 +168,13 @@ impl Shared {
                 text: text.clone(),
                 data: dot.clone().into_values(),
                 base: format!("{path}/templates"),
-                runs: !partial && !name.ends_with("NOTES.txt"),
+                output: if partial {
+                    Output::None
+                } else if name.ends_with("NOTES.txt") {
+                    Output::Dropped
+                } else {
+                    Output::Manifests
+                },
             };
             templates.insert(format!("{path}/{name}"), item);
         }
@@ -158,7 +183,7 @@ impl Shared {
 }
 
 /// Parses all templates, then runs those that produce output.
-fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()> {
+fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>, check: Check) -> Result<()> {
     // Dependencies come first, so that the definitions of a parent chart override theirs.
     let mut order: Vec<&String> = templates.keys().collect();
     order.sort_by_key(|name| std::cmp::Reverse((name.matches('/').count(), *name)));
@@ -171,7 +196,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
     let mut size = 0_usize;
     let mut texts = Vec::new();
     for name in order {
-        let Some(item) = templates.get(name).filter(|item| item.runs) else {
+        let Some(item) = templates.get(name).filter(|item| item.output != Output::None) else {
             continue;
         };
         if let Value::Map(dot) = &item.data {
@@ -181,7 +206,11 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
                     .into_values(),
             );
         }
-        let text = parted(engine.render(name, &item.data)?);
+        let text = engine.render(name, &item.data)?;
+        if item.output == Output::Dropped {
+            continue;
+        }
+        let text = parted(text);
         size = size.saturating_add(text.len());
         if size > MOST_RENDERED {
             return Err(Error::bad_content(format!(
@@ -190,6 +219,7 @@ fn run(templates: &BTreeMap<String, Item>, all: &mut Vec<Rendered>) -> Result<()
             )));
         }
         if !text.trim().is_empty() {
+            check(name, &text)?;
             texts.push(Rendered { path: name.clone(), text });
         }
     }
