@@ -12,11 +12,11 @@ use clap::{
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, bake, blobs, build, bundle, cache, cert,
-    cluster, diff, edit, files, history, hosts, images, inplace, inspect, keys, kube_wrapper,
-    login, manifest, mounts, plan, preview, pull, push, records, registry, renumber, report, rmi,
-    sign, state, status, store, support_bundle, testbed, ui, upgrade, working,
+    cluster, clusters, diff, edit, files, history, hosts, images, inplace, inspect, keys,
+    kube_wrapper, login, manifest, mounts, plan, preview, pull, push, records, registry, renumber,
+    report, rmi, sign, state, status, store, support_bundle, testbed, ui, upgrade, working,
 };
-use crate::cli::{accepted, context::Context, home_paths, overview, settings::Globals};
+use crate::cli::{accepted, context::Context, habits, home_paths, overview, settings::Globals};
 use imgctl_base::error::Result;
 
 /// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
@@ -132,6 +132,7 @@ verbs! {
     "uninstall": Uninstall(Box<cluster::UninstallArgs>) => cluster::uninstall;
     "backup": Backup(Box<backup::BackupArgs>) => backup::backup;
     "restore": Restore(Box<backup::RestoreArgs>) => backup::restore;
+    "clusters": Clusters(clusters::ClustersArgs) => clusters::run;
     "status": Status(Box<status::StatusArgs>) => status::status;
     "state": State(state::StateCommand) => state::run;
     "support-bundle": SupportBundle(Box<support_bundle::SupportBundleArgs>) => support_bundle::support_bundle;
@@ -152,6 +153,7 @@ verbs! {
     "options" @hide: Options(about::OptionsArgs) => about::options;
     "version": Version(about::VersionArgs) => about::version;
     "completion": Completion(about::CompletionArgs) => about::completion, grammar;
+    "complete" @hide: Complete(about::CompleteArgs) => about::complete, grammar;
     "man": Man(about::ManArgs) => about::man, grammar;
     "kube-wrapper" @hide: KubeWrapper(kube_wrapper::WrapperArgs) => kube_wrapper::run;
     "host-action" @hide: HostAction(agent::HostActionArgs) => agent::host_action;
@@ -178,7 +180,9 @@ pub(crate) fn parse(
     let command = grammar(accepted::extend(Arguments::command().subcommands(verb)));
     let matches = match command.try_get_matches_from(arguments) {
         Err(error) if error.kind() != ErrorKind::DisplayVersion => {
-            grammar(self::command()).try_get_matches_from(arguments)
+            let whole = grammar(self::command());
+            let parsed = whole.clone().try_get_matches_from(arguments);
+            parsed.map_err(|error| habits::corrected(error, &whole, arguments))
         }
         parsed => parsed,
     }?;

@@ -23,12 +23,36 @@ use imgctl_ops::layer_source::LayerSource;
 use imgctl_ops::session::{Controller, Session};
 use imgctl_ops::{install::Additions, work::RunOptions};
 
-/// The cluster to work on.
+/// The existing cluster to work on.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArg {
-    /// Name of the cluster
-    #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
-    pub(crate) cluster: String,
+    /// Name of the cluster [env: IMGCTL_CLUSTER] [default: the only one there is, otherwise default]
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+}
+
+impl ClusterArg {
+    /// Returns the name of the cluster.
+    pub(crate) fn name(&self, context: &Context) -> Result<String> {
+        let named = context.named_cluster(self.cluster.as_deref())?;
+        controller(context)?.cluster_meant(named.as_deref())
+    }
+}
+
+/// The cluster of a verb that may make it or remove it: which one is never guessed.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ExactClusterArg {
+    /// Name of the cluster [env: IMGCTL_CLUSTER] [default: default]
+    #[arg(short, long, value_name = "NAME")]
+    cluster: Option<String>,
+}
+
+impl ExactClusterArg {
+    /// Returns the name of the cluster.
+    pub(crate) fn name(&self, context: &Context) -> Result<String> {
+        let named = context.named_cluster(self.cluster.as_deref())?;
+        Ok(named.unwrap_or_else(|| name::DEFAULT.to_owned()))
+    }
 }
 
 /// Encryption of the state of a new cluster.
@@ -96,6 +120,7 @@ impl HostsArgs {
             nodes: self.nodes.clone(),
             registry: self.registry_hosts.clone(),
             ssh,
+            local: false,
         }
     }
 }

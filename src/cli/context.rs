@@ -30,6 +30,14 @@ impl Context {
         }
     }
 
+    /// Returns the cluster that a flag or else the variable names.
+    pub(crate) fn named_cluster(&self, flag: Option<&str>) -> Result<Option<String>> {
+        Ok(match flag {
+            Some(flag) => Some(flag.to_owned()),
+            None => self.environment.text("IMGCTL_CLUSTER")?.map(str::to_owned),
+        })
+    }
+
     /// Returns the store, which is opened on first use: `imgctl --version` touches no disk.
     pub(crate) fn store(&self) -> Result<&Store> {
         if let Some(store) = self.store.get() {

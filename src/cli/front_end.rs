@@ -22,14 +22,13 @@ use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
-use imgctl_cluster::pipeline::{
-    change::Planned, executor::Summary, interrupt::Interrupt, step::PlanView,
-};
+use imgctl_cluster::pipeline::step::{CONTROLLER, LaneView, PlanView, StepView};
+use imgctl_cluster::pipeline::{change::Planned, executor::Summary, interrupt::Interrupt};
 use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 use imgctl_cluster::upgrade::window::WindowState;
 use imgctl_ops::front_end::{
-    Announcement, BackedUp, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
+    Announcement, BackedUp, ClusterNow, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };
 use imgctl_ops::operation::Operation;
 use imgctl_ops::report;
@@ -226,9 +225,9 @@ fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
     let mut text = Lines::default();
     for phase in &view.phases {
         text.line(&phase.phase);
-        for host in &phase.hosts {
-            text.line(format_args!("  {}", host.host));
-            for step in &host.steps {
+        for (hosts, steps) in alike(&phase.hosts) {
+            text.line(format_args!("  {}", hosts.join(", ")));
+            for step in steps {
                 let mut marks = String::new();
                 if step.done_before {
                     marks.push_str("  (done before)");
@@ -245,7 +244,34 @@ fn show_phases(view: &PlanView, context: &Context) -> Result<()> {
             }
         }
     }
+    let lanes = || view.phases.iter().flat_map(|phase| &phase.hosts);
+    let hosts: BTreeSet<&str> = lanes().map(|lane| lane.host.as_str()).collect();
+    let hosts = hosts.iter().filter(|host| **host != CONTROLLER).count();
+    let steps = || lanes().flat_map(|lane| &lane.steps);
+    let bytes: u64 = steps().map(|step| step.bytes).sum();
+    let sent = if bytes > 0 { format!(", {} to send", human(bytes)) } else { String::new() };
+    let steps = counted(steps().count(), "step");
+    text.line(format_args!("in all: {steps} on {}{sent}", counted(hosts, "host")));
     context.ui.print(&text)
+}
+
+/// Groups the hosts of a phase that have the same steps, in the order of the first of each.
+fn alike(lanes: &[LaneView]) -> Vec<(Vec<&str>, &[StepView])> {
+    let mut groups: Vec<(Vec<&str>, &[StepView])> = Vec::new();
+    let same = |one: &StepView, other: &StepView| {
+        (&one.says, one.bytes, one.done_before) == (&other.says, other.bytes, other.done_before)
+    };
+    for lane in lanes {
+        let is_like = |(_, steps): &&mut (Vec<&str>, &[StepView])| {
+            steps.len() == lane.steps.len()
+                && steps.iter().zip(&lane.steps).all(|(one, other)| same(one, other))
+        };
+        match groups.iter_mut().find(is_like) {
+            Some((hosts, _)) => hosts.push(&lane.host),
+            None => groups.push((vec![&lane.host], &lane.steps)),
+        }
+    }
+    groups
 }
 
 /// Shows what is about to happen, before a prompt.
@@ -290,7 +316,13 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
             upgrade.as_deref().map_or(Ok(()), check_blockers)?;
             refusal.as_ref().map_or(Ok(()), |refusal| Err(refusal.error()))
         }
-        Outcome::Changed { cluster, summary } => changed(summary, cluster, context),
+        Outcome::Changed { cluster, summary, now } => {
+            changed(summary, cluster, context)?;
+            if let Some(now) = now {
+                ui.say(&stands(cluster, now));
+            }
+            Ok(())
+        }
         Outcome::Adoption { adoption, steps } if ui.is_json() => {
             adopt_view::json(adoption, steps.as_ref(), context)
         }
@@ -316,7 +348,8 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
         }
         Outcome::Paused(document) => {
             let (verb, id) = (document.direction.verb(), &document.id);
-            ui.say(&format!("{verb} {id} is paused: run `imgctl upgrade resume` to continue"));
+            let goes_on = format!("imgctl upgrade resume --cluster {}", document.cluster);
+            ui.say(&format!("{verb} {id} is paused: run `{goes_on}` to continue"));
             Ok(())
         }
         Outcome::Waiting { document, opens } => {
@@ -403,6 +436,23 @@ fn changed(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
         skipped => format!(", {skipped} done before"),
     };
     context.ui.line(&format!("cluster {cluster}: {} done{before}", counted(summary.done, "step")))
+}
+
+/// Says what one has now, and which command comes next.
+fn stands(cluster: &str, now: &ClusterNow) -> String {
+    let version = match &now.version {
+        Some(version) => format!("runs {version} on "),
+        None => "has ".to_owned(),
+    };
+    let kubectl = now
+        .kubeconfig
+        .as_ref()
+        .map(|path| format!("; kubectl --kubeconfig {} get nodes", quote(&path.to_string_lossy())));
+    format!(
+        "cluster {cluster} {version}{}; next: imgctl status --cluster {cluster}{}",
+        counted(now.hosts, "host"),
+        kubectl.unwrap_or_default()
+    )
 }
 
 fn show_upgraded(upgraded: &Upgraded, context: &Context) -> Result<()> {

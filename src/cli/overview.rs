@@ -6,6 +6,7 @@ use clap::builder::StyledStr;
 use clap::{Args as _, Command};
 
 use crate::cli::settings::Globals;
+use crate::ui::edge;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [
@@ -65,6 +66,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "create",
             "export",
             "render",
+            "clusters",
             "status",
             "env",
             "journal",
@@ -98,7 +100,32 @@ pub(crate) fn extend(command: Command) -> Command {
     let _ = write!(text, "\n{}", options().ansi());
     let after = command.get_after_help().map(ToString::to_string);
     let _ = write!(text, "\nDetails: `imgctl COMMAND --help`. {}\n", after.unwrap_or_default());
+    // clap wraps no help that it did not write.
+    let text = match edge::columns() {
+        Some(columns) => wrapped(&text, columns),
+        None => text,
+    };
     command.override_help(text)
+}
+
+/// Breaks lines that are longer than `columns` between words; what follows is indented as the summaries are.
+fn wrapped(text: &str, columns: usize) -> String {
+    const INDENT: usize = 14;
+    let mut shown = String::new();
+    for line in text.lines() {
+        let is_styled = line.contains('\u{1b}');
+        let (mut rest, mut indent) = (line, 0);
+        while !is_styled && rest.chars().count() + indent > columns.max(2 * INDENT) {
+            let room = columns.max(2 * INDENT) - indent;
+            let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
+            let start = rest.len() - rest.trim_start().len();
+            let Some(cut) = rest[..end].rfind(' ').filter(|cut| *cut > start) else { break };
+            let _ = writeln!(shown, "{:indent$}{}", "", rest[..cut].trim_end());
+            (rest, indent) = (rest[cut..].trim_start(), INDENT);
+        }
+        let _ = writeln!(shown, "{:indent$}{rest}", "");
+    }
+    shown
 }
 
 /// Returns the line of a verb: name, summary, aliases.
@@ -151,10 +178,21 @@ mod tests {
     }
 
     #[test]
+    fn long_lines_are_broken_between_words() {
+        let text = "Build:\n  build       Build an image from a Kubefile or a Dockerfile\n";
+        let expected =
+            "Build:\n  build       Build an image from a\n              Kubefile or a Dockerfile\n";
+        assert_eq!(wrapped(text, 40), expected);
+        assert_eq!(wrapped(text, 100), text);
+        let word = format!("{}\n", "a".repeat(50));
+        assert_eq!(wrapped(&word, 40), word);
+    }
+
+    #[test]
     fn the_overview_fits_on_two_screens() {
         let mut command = arguments::command();
         let help = command.render_long_help().to_string();
-        assert!(help.lines().count() <= 110, "{help}");
+        assert!(help.lines().count() <= 112, "{help}");
         for part in ["Build images:\n  build ", "--root <DIR>", "docs/cli.md"] {
             assert!(help.contains(part), "{help}");
         }

@@ -154,6 +154,10 @@ impl SshArgs {
 
 /// Returns the paths of private keys as they count from anywhere: they are recorded with a cluster.
 pub(crate) fn absolute(keys: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    // One of several may be on another machine of the user's.
+    if let Some(absent) = keys.first().filter(|_| keys.iter().all(|key| !key.exists())) {
+        return Err(Error::usage(format!("--pk {}: there is no such file", absent.display())));
+    }
     keys.iter().map(|key| std::path::absolute(key).path("use", key)).collect()
 }
 
@@ -195,7 +199,7 @@ pub(crate) struct HostArgs {
     #[arg(long, visible_alias = "hosts", value_name = "LIST")]
     pub(crate) ips: Option<String>,
 
-    /// Hosts of this cluster, with its logins; --ips and --roles filter them
+    /// Hosts of this cluster, with its logins; --ips and --roles filter them [env: IMGCTL_CLUSTER]
     #[arg(short, long, value_name = "NAME")]
     cluster: Option<String>,
 
@@ -216,7 +220,11 @@ impl HostArgs {
     pub(crate) fn resolve(&self, context: &Context) -> Result<(Vec<Host>, Connections)> {
         let selection = HostSelection {
             list: self.ips.clone(),
-            cluster: self.cluster.clone(),
+            cluster: match (&self.cluster, &self.ips) {
+                // A variable does not turn addresses into a filter.
+                (None, Some(_)) => None,
+                (named, _) => context.named_cluster(named.as_deref())?,
+            },
             roles: self.roles.clone(),
         };
         selection.resolve(&context.session(&self.ssh, &RegistryArgs::default())?)

@@ -7,18 +7,25 @@ use crate::cli::context::Context;
 use crate::ui::status_screen::{Health, Shown as OnScreen, ShownHost};
 use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
+use imgctl_base::text::of_host;
 use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
 use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
 use imgctl_cluster::renewal::inventory::{Found, OfHost};
 use imgctl_cluster::runtime::certificates::validity;
 use imgctl_ops::maintain::{ClusterStatus, LastBackup};
+use imgctl_ops::standing::Unfinished;
 
 /// Prints a status as text.
 pub(crate) fn text(found: &ClusterStatus, context: &Context) -> Result<()> {
-    if let Some(phase) = found.phase {
-        context.ui.line(&format!("cluster {}: {}", found.status.cluster, phase.as_str()))?;
+    if let Some(unfinished) = &found.standing.unfinished {
+        context.ui.line(&format!("unfinished: {}", unfinished.what))?;
+        for command in &unfinished.next {
+            context.ui.line(&format!("  {command}"))?;
+        }
+        context.ui.line("")?;
     }
+    context.ui.line(&format!("cluster {}: {}", found.status.cluster, stands(found)))?;
     show(&found.status, context)?;
     if let Some(report) = &found.in_place {
         show_drift(report, context)?;
@@ -26,10 +33,18 @@ pub(crate) fn text(found: &ClusterStatus, context: &Context) -> Result<()> {
     found.last_backup.as_ref().map_or(Ok(()), |last| show_backup(last, context))
 }
 
+/// Says how the cluster stands, with the phase in its Clusterfile, which sealos reads.
+fn stands(found: &ClusterStatus) -> String {
+    let phase = found.phase.map(|phase| format!(" ({})", phase.as_str())).unwrap_or_default();
+    format!("{}{phase}", found.standing.word)
+}
+
 /// Returns a status as JSON.
 pub(crate) fn json(found: &ClusterStatus) -> impl Serialize + '_ {
     Shown {
         time: None,
+        state: &found.standing.word,
+        unfinished: found.standing.unfinished.as_ref(),
         status: &found.status,
         in_place: found.in_place.as_ref(),
         last_backup: found.last_backup.as_ref(),
@@ -40,6 +55,8 @@ pub(crate) fn json(found: &ClusterStatus) -> impl Serialize + '_ {
 pub(crate) fn at(found: &ClusterStatus, now: Timestamp) -> impl Serialize {
     Shown {
         time: Some(now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()),
+        state: &found.standing.word,
+        unfinished: found.standing.unfinished.as_ref(),
         status: &found.status,
         in_place: found.in_place.as_ref(),
         last_backup: found.last_backup.as_ref(),
@@ -49,18 +66,19 @@ pub(crate) fn at(found: &ClusterStatus, now: Timestamp) -> impl Serialize {
 /// Returns a status for a screen.
 pub(crate) fn on_screen(found: &ClusterStatus, now: Timestamp) -> OnScreen {
     let status = &found.status;
-    let phase = found.phase.map(|phase| format!(": {}", phase.as_str())).unwrap_or_default();
     let images = match &status.images[..] {
         [] => String::new(),
         images => format!(", {}", images.join(", ")),
     };
     let drift = found.in_place.iter().flat_map(|report| &report.workloads);
-    let mut remarks: Vec<String> = drift.map(ToString::to_string).collect();
+    let unfinished =
+        found.standing.unfinished.iter().map(|one| format!("unfinished: {}", one.what));
+    let mut remarks: Vec<String> = unfinished.chain(drift.map(ToString::to_string)).collect();
     if let Some(last) = &found.last_backup {
         remarks.push(format!("last backup: {} ago, {}", last.age(now), last.place));
     }
     OnScreen {
-        title: format!("cluster {}{phase}, {}{images}", status.cluster, status.runtime),
+        title: format!("cluster {}: {}, {}{images}", status.cluster, stands(found), status.runtime),
         time: now.strftime("%H:%M:%SZ").to_string(),
         hosts: status.hosts.iter().map(host_on_screen).collect(),
         nodes: (status.nodes.iter().filter(|node| node.ready).count(), status.nodes.len()),
@@ -105,6 +123,9 @@ struct Shown<'a> {
     /// Time of the query, if it is one of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
+    state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<&'a Unfinished>,
     #[serde(flatten)]
     status: &'a Status,
     #[serde(rename = "inplace", skip_serializing_if = "Option::is_none")]
@@ -137,8 +158,9 @@ fn show(status: &Status, context: &Context) -> Result<()> {
     };
     context.ui.line(&format!("{}, images: {images}", status.runtime))?;
     context.ui.line("")?;
-    let mut table =
-        Table::new(&["HOST", "ROLES", "STATE", "NAME", "ARCH", "SYSTEM", "FREE", "TREE", "CERTS"]);
+    let mut table = Table::new(&[
+        "HOST", "ROLES", "STATE", "VERSION", "NAME", "ARCH", "SYSTEM", "FREE", "CERTS",
+    ]);
     for host in &status.hosts {
         let facts = host.facts.as_ref();
         let of = |get: &dyn Fn(&HostFacts) -> String| facts.map_or_else(String::new, get);
@@ -151,18 +173,19 @@ fn show(status: &Status, context: &Context) -> Result<()> {
             host.host.clone(),
             host.roles.join(","),
             state.to_owned(),
+            // Without the image, the tree tells hosts apart.
+            host.version.clone().unwrap_or_else(|| tree(host)),
             of(&|facts| facts.hostname.clone()),
             of(&|facts| facts.architecture.clone()),
             of(&|facts| facts.system.clone()),
             of(&|facts| human(facts.free_bytes)),
-            host.trees.get("rootfs").map(|id| id.chars().take(12).collect()).unwrap_or_default(),
             host.certificates.as_ref().and_then(OfHost::soonest).map(left).unwrap_or_default(),
         ]);
     }
     context.ui.print(&table.render(true))?;
     for host in &status.hosts {
         for problem in host.problems.iter().chain(&host.warnings) {
-            context.ui.line(&format!("{}: {problem}", host.host))?;
+            context.ui.line(&of_host(&host.host, problem))?;
         }
     }
     show_registry(status, context)?;
@@ -179,6 +202,11 @@ fn show(status: &Status, context: &Context) -> Result<()> {
         context.ui.line(&problem)?;
     }
     Ok(())
+}
+
+/// Returns the beginning of the ID of the host's tree.
+fn tree(host: &HostStatus) -> String {
+    host.trees.get("rootfs").map(|id| id.chars().take(12).collect()).unwrap_or_default()
 }
 
 /// Returns the problems that are not shown with their hosts.

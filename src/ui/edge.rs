@@ -209,6 +209,12 @@ pub(crate) enum Stream {
     Error,
 }
 
+/// Returns the columns of the terminal that stdout is, if it is one.
+pub(crate) fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(standard_output()).ok()?;
+    (size.ws_col > 0).then(|| size.ws_col.into())
+}
+
 /// Returns whether `stream` is a terminal.
 pub(crate) fn is_terminal(stream: Stream) -> bool {
     match stream {

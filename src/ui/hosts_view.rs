@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::ui::table::{Table, counted, cut, human, one_line};
 use crate::ui::{Terminal, edge};
+use imgctl_base::text::of_host;
 use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
@@ -189,7 +190,9 @@ impl HostsView {
             }
             Event::Failure { host, step, message, causes, hints, log } => {
                 state.totals.entry(host.clone()).or_default().failed = Some(step.clone());
-                let mut text = format!("FAILED {host}: {step}: {message}");
+                let own =
+                    message.strip_prefix(host.as_str()).and_then(|rest| rest.strip_prefix(": "));
+                let mut text = format!("FAILED {host}: {step}: {}", own.unwrap_or(message));
                 for cause in causes {
                     let _ = write!(text, "\n  because: {}", cause.replace('\n', "\n  "));
                 }
@@ -203,7 +206,7 @@ impl HostsView {
                 lines.extend(text.lines().map(str::to_owned));
             }
             Event::Note { host, message } => lines.push(match host {
-                Some(host) => format!("note: {host}: {message}"),
+                Some(host) => format!("note: {}", of_host(host, message)),
                 None => format!("note: {message}"),
             }),
             Event::PhaseEnd { phase, duration_ms } => {

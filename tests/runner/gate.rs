@@ -278,6 +278,7 @@ const VERBS: &[(&str, Says)] = &[
     ("uninstall", TakesNone(CLUSTER)),
     ("backup", TakesNone("writes a backup, which is no image")),
     ("restore", TakesNone("reads a backup; the images of the cluster are those of `run`")),
+    ("clusters", TakesNone(READS)),
     ("status", TakesNone(READS)),
     ("state show", TakesNone(READS)),
     ("state encrypt", TakesNone(FILES)),

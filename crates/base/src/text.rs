@@ -208,6 +208,12 @@ impl Tone {
     }
 }
 
+/// Returns `message` with the host that it is about in front, unless it begins with that host already.
+pub fn of_host(host: &str, message: &str) -> String {
+    let is_named = message.strip_prefix(host).is_some_and(|rest| rest.starts_with([':', ' ']));
+    if is_named { message.to_owned() } else { format!("{host}: {message}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

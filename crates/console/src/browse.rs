@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use imgctl_base::error::{Context as _, Error, Kind as ErrorKind, Result};
+use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_base::image::{Digest, Platform, time::rfc3339};
 use imgctl_report::console::{Candidate, encode};
 use imgctl_report::model::files::{Content, FileEntry, FilesReport, PathPart};
@@ -13,7 +14,7 @@ use imgctl_report::model::store::{StoreReport, StoredImage};
 use imgctl_report::model::{About, Kind};
 use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::Store;
-use imgctl_store::store::images::{Image, beginning, whole_tree};
+use imgctl_store::store::images::{Image, ImageSummary, beginning, whole_tree};
 use imgctl_transfer::describe;
 
 /// Maximum number of entries of a folder that are listed.
@@ -25,7 +26,11 @@ const TYPE: &str = "sealos.io.type";
 
 /// Lists the images of the store.
 pub(crate) fn list(store: &Store, about: About) -> Result<StoreReport> {
-    let image = |image: imgctl_store::store::images::ImageSummary| StoredImage {
+    let is_shown = |image: &ImageSummary| {
+        let registry = image.reference.as_ref().and_then(|name| name.registry());
+        registry != Some(TREES_REGISTRY)
+    };
+    let image = |image: ImageSummary| StoredImage {
         name: image.name,
         digest: image.digest.to_string(),
         image_type: image.labels.get(TYPE).cloned(),
@@ -35,7 +40,10 @@ pub(crate) fn list(store: &Store, about: About) -> Result<StoreReport> {
         layers: image.layers as u64,
         problem: image.problem,
     };
-    Ok(StoreReport { about, images: store.list()?.into_iter().map(image).collect() })
+    Ok(StoreReport {
+        about,
+        images: store.list()?.into_iter().filter(is_shown).map(image).collect(),
+    })
 }
 
 /// An image, and what it may be compared with.

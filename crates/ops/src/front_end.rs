@@ -1,5 +1,7 @@
 //! What an operation asks of the program that started it, and what it tells that program.
 
+use std::path::PathBuf;
+
 use crate::operation::Operation;
 use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_cluster::adopt::reading::Adoption;
@@ -122,6 +124,7 @@ pub enum Outcome {
     Changed {
         cluster: String,
         summary: Summary,
+        now: Option<ClusterNow>,
     },
     TornDown {
         cluster: String,
@@ -153,6 +156,16 @@ pub enum Outcome {
     /// An upgrade or a rollback is complete.
     Upgraded(Box<Upgraded>),
     NothingToRollBack,
+}
+
+/// A cluster after an operation.
+#[derive(Clone, Debug)]
+pub struct ClusterNow {
+    /// Of the rootfs image.
+    pub version: Option<String>,
+    pub hosts: usize,
+    /// Path of the kubeconfig on this machine, if it has a readable one.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// A backup that is complete.

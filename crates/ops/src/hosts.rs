@@ -53,8 +53,8 @@ impl HostSelection {
         login: &Login,
         session: &Session<'_>,
     ) -> Result<Vec<Host>> {
-        let cluster = self.cluster.as_deref().unwrap_or(name::DEFAULT);
-        let stored = session.state(cluster)?.require().map_err(|error| {
+        let cluster = session.controller.cluster_meant(self.cluster.as_deref())?;
+        let stored = session.state(&cluster)?.require().map_err(|error| {
             if self.cluster.is_some() || !self.roles.is_empty() {
                 return error;
             }

@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::operation::Operation;
 use crate::upgrade::{SettingsChoices, reconfigure};
-use crate::work::{RunOptions, Work, replacement};
-use crate::{front_end::Outcome, members::add_new_hosts, session::Session, upgrade};
+use crate::work::{RunOptions, Work, declined, replacement};
+use crate::{
+    front_end::Consent, front_end::Outcome, members::add_new_hosts, session::Session, upgrade,
+};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
+use imgctl_base::suggest::closest;
 use imgctl_cluster::apps::prune::Prune;
+use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::cluster::{
-    clusterfile::Clusterfile, desired::HostFlags, image::ImageKind, local_addresses,
+    clusterfile::Clusterfile, context::ClusterContext, desired::HostFlags, image::ImageKind,
+    local_addresses,
 };
 use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_cluster::upgrade::document::few;
@@ -81,7 +86,7 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     work.prune = request.prune;
     work.encrypt_state(&request.encrypt_state)?;
     let images = session.loaded(&request.images)?;
-    let flags = &request.hosts;
+    let flags = &here(&request.hosts);
     let existing = work.current.as_ref().filter(|current| current.exists());
     if let Some(current) = existing
         && is_newer(current, &images, &work)?
@@ -110,9 +115,19 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
             Some(unfinished) if flags.is_empty() => {
                 let mut desired = unfinished.clone();
                 desired.cluster.add_images(&images);
+                desired.cluster.ssh = flags.ssh.or(&unfinished.cluster.ssh);
                 desired
             }
-            _ => {
+            unfinished => {
+                // Login flags are not repeated either.
+                let mut flags = flags.clone();
+                if let Some(unfinished) = unfinished {
+                    flags.ssh = flags.ssh.or(&unfinished.cluster.ssh);
+                }
+                let flags = &flags;
+                if flags.is_empty() {
+                    agree_on_this_machine(name, flags, request.options.dry_run, session)?;
+                }
                 let mut made = Clusterfile::new(name, &images, flags, local_addresses::primary())?;
                 made.cluster.command.clone_from(&request.additions.command);
                 made
@@ -121,6 +136,9 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
     };
     request.additions.add_to(&mut desired);
     let prepared = work.prepare(desired)?;
+    for (name, near) in misspelled(&request.additions.environment, &prepared.context) {
+        session.front.note(&format!("the images have no variable {name}; they have {near}"));
+    }
     let mut change = work.change(&prepared, request.wait)?;
     change.replacement = replacement(&request.additions.command, &images)?;
     if request.prune != Prune::Nothing {
@@ -164,6 +182,54 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
             Ok(if rest { Next::Again } else { Next::Nothing })
         }
     }
+}
+
+/// Returns the variables that no image sets and whose name is nearly that of one that an image sets.
+fn misspelled<'a>(
+    given: &'a BTreeMap<String, String>,
+    context: &'a ClusterContext,
+) -> Vec<(&'a str, &'a str)> {
+    let known = || context.images.iter().flat_map(|image| image.environment.keys());
+    let near = |name: &'a String| {
+        if known().any(|known| known == name) {
+            return None;
+        }
+        Some((name.as_str(), closest(name, known().map(String::as_str))?))
+    };
+    given.keys().filter_map(near).collect()
+}
+
+/// Returns the flags without `localhost` as the only control plane: it stands for this machine, under the
+/// address that other hosts reach.
+fn here(flags: &HostFlags) -> HostFlags {
+    let mut flags = flags.clone();
+    if flags.masters.as_deref().map(str::trim) == Some("localhost") {
+        flags.local = true;
+        flags.masters = flags.nodes.is_some().then(|| local_addresses::primary().to_string());
+    }
+    flags
+}
+
+/// Says that a new cluster consists of this machine alone, and asks whether that is meant.
+fn agree_on_this_machine(
+    name: &str,
+    flags: &HostFlags,
+    is_preview: bool,
+    session: &Session<'_>,
+) -> Result<()> {
+    let machine = format!("{} ({})", own_name(), local_addresses::primary());
+    let front = &session.front;
+    if flags.local || is_preview {
+        front.say(&format!("cluster {name} consists of this machine, {machine}"));
+        return Ok(());
+    }
+    let what = format!("no host is named: this machine, {machine}, would become cluster {name}");
+    if front.consent() == Consent::Nobody {
+        return Err(Error::usage(what)
+            .hint("name hosts with --masters, or this machine with --local or --masters localhost")
+            .hint("for a cluster that exists, pass --cluster; `imgctl clusters` lists them"));
+    }
+    if front.confirm(&format!("{what}. Continue?"))? { Ok(()) } else { Err(declined()) }
 }
 
 enum Ran {

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 
 use crate::operation::Operation;
+use crate::standing::{Standing, standing};
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Kind, Result};
@@ -24,6 +25,7 @@ use imgctl_cluster::runtime::certificates::rotation;
 use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 use imgctl_cluster::runtime::{HostPool, choice};
+use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_kube::client;
 
 pub use imgctl_cluster::backup::last::LastBackup;
@@ -36,6 +38,8 @@ const LONGEST: u64 = 1 << 20;
 
 pub struct ClusterStatus {
     pub phase: Option<Phase>,
+    /// By the records of this machine.
+    pub standing: Standing,
     pub status: Status,
     /// Where Pods run other images than their templates specify; `None` if the API cannot be
     /// queried.
@@ -57,7 +61,9 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let runtime = choice::of(&prepared.context, &files, Validity::default())?;
     let pool = session.hosts()?;
     let key = format!("status-{}", Timestamp::now().as_millisecond());
-    let status = status::ask(&prepared.context, &*runtime, &pool, looking.execution.parallel, &key);
+    let others = images_of_upgrade(&work)?;
+    let parallel = looking.execution.parallel;
+    let status = status::ask(&prepared.context, &others, &*runtime, &pool, parallel, &key);
     // A cluster without an API has no drift, and an API that does not answer is visible already.
     let in_place = if status.nodes.is_empty() { None } else { in_place(&prepared.context, &*pool) };
     let own = LastBackup::read(work.state.directory())?;
@@ -66,7 +72,17 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let last_backup =
         own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
     let installed = prepared.context.images.clone();
-    Ok(ClusterStatus { phase, status, in_place, last_backup, installed })
+    let standing = standing(&work.state, work.existing()?)?;
+    Ok(ClusterStatus { phase, standing, status, in_place, last_backup, installed })
+}
+
+/// Returns the rootfs images of the open upgrade that the store has: hosts may run either of them.
+fn images_of_upgrade(work: &Work<'_>) -> Result<Vec<ClusterImage>> {
+    let Some(open) = UpgradeStore::of(work.state.files()).open()? else { return Ok(Vec::new()) };
+    let store = work.session.store()?;
+    let names = std::iter::once(&open.from).chain(&open.hops).map(|release| &release.image);
+    let load = |name: &String| ClusterImage::load(store, work.state.name(), name, None).ok();
+    Ok(names.filter_map(load).collect())
 }
 
 /// Adds what can be seen of a cluster whose state is encrypted to somebody else.

@@ -144,6 +144,16 @@ impl Operation {
         }
     }
 
+    /// Whether the cluster has hosts and images afterwards that are worth telling.
+    pub(crate) fn makes_members(self) -> bool {
+        match self {
+            Run | Apply | Add | Delete => true,
+            AddSpare | Adopt | Renumber | Uninstall | Reset | Upgrade | Rollback | InPlace
+            | InPlaceApply | InPlaceRollback | Backup | Restore | Cert | RegistryPasswd
+            | RegistryGc | Status | SupportBundle => false,
+        }
+    }
+
     /// Whether this is repeated to complete the creation of a cluster.
     pub(crate) fn creates(self) -> bool {
         match self {

@@ -32,7 +32,7 @@ pub fn renumber(request: &Renumber, session: &Session<'_>) -> Result<()> {
     let changes = planned(&request.changes, &current, &work)?;
     if changes.is_empty() && !request.options.dry_run {
         let (cluster, summary) = (request.cluster.clone(), Summary::default());
-        return session.front.show(&Outcome::Changed { cluster, summary });
+        return session.front.show(&Outcome::Changed { cluster, summary, now: None });
     }
     for change in changes {
         let mut desired = work.existing()?.clone();

@@ -2,6 +2,7 @@
 //! registries, the store.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +16,7 @@ use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
 use imgctl_cluster::cluster::state::{State, States};
 use imgctl_cluster::cluster::state_identity::StateIdentity;
 use imgctl_cluster::cluster::{
-    context::ClusterContext, context::Host, image::ClusterImage, local_addresses,
+    context::ClusterContext, context::Host, image::ClusterImage, local_addresses, name,
 };
 use imgctl_cluster::runtime::{HostPool, ImageFiles};
 use imgctl_host::agent::Agent;
@@ -24,7 +25,9 @@ use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
 use imgctl_registry::Client;
-use imgctl_store::store::{images::content, remote_layers::tree_without_registry};
+use imgctl_store::store::{
+    images::content, remote_layers::tree_without_registry, resolve::misspelled,
+};
 use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Layers, Policy, PullOptions, pull};
 use imgctl_transfer::transfer::{
@@ -54,6 +57,27 @@ pub struct Controller {
     pub copy_state: bool,
     /// Whether records must survive power loss.
     pub sync: bool,
+}
+
+impl Controller {
+    /// Returns the state of all clusters; `None` if its directory is not known.
+    pub(crate) fn states(&self) -> Option<States> {
+        Some(States::new(self.state_root.clone()?, self.state_identity.clone()))
+    }
+
+    /// Returns the existing cluster that a command means: the one that was named, otherwise the only one,
+    /// otherwise `default`.
+    pub fn cluster_meant(&self, named: Option<&str>) -> Result<String> {
+        let names = match (named, self.states()) {
+            (Some(named), _) => return Ok(named.to_owned()),
+            (None, Some(states)) => states.names()?,
+            (None, None) => Vec::new(),
+        };
+        match names.as_slice() {
+            [only] => Ok(only.clone()),
+            _ => Ok(name::DEFAULT.to_owned()),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -132,6 +156,9 @@ impl Session<'_> {
                 images.push(loaded?);
                 continue;
             }
+            if let (Err(_), Some(near)) = (&loaded, store.slip(name, true)?) {
+                return Err(misspelled(name, &near));
+            }
             let client = match &client {
                 Some(client) => client,
                 None => client.insert(Client::new(self.front.registry_options(Logins::OfUser)?)?),
@@ -186,13 +213,21 @@ impl Session<'_> {
         const STARTS: [&str; 3] = ["/", "./", "../"];
         let mut names = Vec::new();
         for image in images {
+            if image.parse::<IpAddr>().is_ok() || image.parse::<SocketAddr>().is_ok() {
+                return Err(Error::usage(format!("`{image}` is an address, not an image"))
+                    .hint("separate hosts with commas: --masters 10.0.0.11,10.0.0.12"));
+            }
             let place = location::archive(image.as_ref())?;
             let is_plain = place.path == Path::new(image);
             let is_path = STARTS.iter().any(|start| image.starts_with(start))
-                || (ENDS.iter().any(|end| image.ends_with(end)) && place.path.exists());
+                || ENDS.iter().any(|end| image.ends_with(end));
             if is_plain && !is_path {
                 names.push(Reference::parse(image).map(|_| image.clone())?);
                 continue;
+            }
+            if !place.path.exists() {
+                return Err(Error::not_found(format!("there is no file {image}"))
+                    .hint("name an image, or the path of an archive that `imgctl save` wrote"));
             }
             let choice = place.name.clone();
             let options = LoadOptions { choice, ..LoadOptions::new(self.arbiter()?) };

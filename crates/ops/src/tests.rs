@@ -96,7 +96,7 @@ impl FrontEnd for Recorder {
     fn show(&self, outcome: &Outcome) -> Result<()> {
         let text = match outcome {
             Outcome::Steps { steps, .. } => format!("{} phases", steps.phases.len()),
-            Outcome::Changed { cluster, summary } if summary.done > 0 => {
+            Outcome::Changed { cluster, summary, .. } if summary.done > 0 => {
                 format!("{cluster}: changed")
             }
             Outcome::TornDown { cluster } => format!("{cluster} is gone"),

@@ -1,6 +1,7 @@
 //! One operation on one cluster: its current and desired state, the plan between them, and its
 //! execution.
 
+mod afterwards;
 mod attempts;
 mod images;
 
@@ -377,7 +378,8 @@ impl<'a> Work<'a> {
         }
         let summary =
             self.execute(planned, state_store, &Interrupt::default(), &[], &NullListener)?;
-        Ok(Outcome::Changed { cluster: self.state.name().to_owned(), summary })
+        let now = self.operation.makes_members().then(|| self.now(&planned.context));
+        Ok(Outcome::Changed { cluster: self.state.name().to_owned(), summary, now })
     }
 
     /// Calls `act` with the execution context of pipelines.

@@ -1,13 +1,14 @@
 //! About imgctl itself: `version`, `completion`, `man`, and the hidden `help-all`.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use crate::cli::{context::Context, overview};
+use crate::cli::{completion, context::Context, overview};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
 use imgctl_base::text::escape;
@@ -141,6 +142,7 @@ pub(crate) fn version(args: &VersionArgs, context: &Context) -> Result<()> {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl completion bash > /etc/bash_completion.d/imgctl
+  imgctl completion fish > ~/.config/fish/completions/imgctl.fish
   source <(imgctl completion zsh)")]
 pub(crate) struct CompletionArgs {
     /// Shell to print the script for
@@ -152,9 +154,28 @@ pub(crate) fn completion(
     mut command: clap::Command,
     context: &Context,
 ) -> Result<()> {
+    if let Some(script) = completion::script(args.shell) {
+        return context.ui.content(script);
+    }
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "imgctl", &mut script);
     context.ui.content(&script)
+}
+
+/// Print what fits an unfinished command line, for completion scripts
+#[derive(Args, Debug)]
+pub(crate) struct CompleteArgs {
+    /// Words of the command line; the last one is unfinished
+    #[arg(last = true, value_name = "WORD")]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn complete(
+    args: &CompleteArgs,
+    command: clap::Command,
+    context: &Context,
+) -> Result<()> {
+    context.ui.content(completion::offers(&args.words, command, context)?)
 }
 
 /// Print the manual page, or write the pages of all commands into a directory

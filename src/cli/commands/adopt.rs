@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, HostsArgs, StateArgs, WorkArgs};
+use crate::cli::cluster_options::{ExactClusterArg, HostsArgs, StateArgs, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
 use imgctl_ops::adopt::{self as operation, AdoptRequest};
@@ -22,7 +22,7 @@ Examples:
 )]
 pub(crate) struct AdoptArgs {
     #[command(flatten)]
-    cluster: ClusterArg,
+    cluster: ExactClusterArg,
 
     #[command(flatten)]
     hosts: HostsArgs,
@@ -40,7 +40,7 @@ pub(crate) struct AdoptArgs {
 pub(crate) fn adopt(args: &AdoptArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     let request = AdoptRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         hosts: args.hosts.of(&session),
         encrypt_state: args.state.encrypt_state.clone(),
         options: args.work.options(context)?,

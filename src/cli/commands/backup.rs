@@ -71,7 +71,7 @@ pub(crate) struct BackupArgs {
 
 pub(crate) fn backup(args: &BackupArgs, context: &Context) -> Result<()> {
     let request = BackupRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         to: args.to.clone(),
         encrypt_to: args.encrypt_to.clone(),
         passphrase_file: args.passphrase_file.clone(),

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::cluster_options::WorkArgs;
+use crate::cli::cluster_options::{ClusterArg, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
@@ -28,9 +28,8 @@ Examples:
   imgctl cert --rotate-ca kubernetes,front-proxy --keep-old-ca"
 )]
 pub(crate) struct CertArgs {
-    /// Name of the cluster
-    #[arg(short, long, default_value = "default", value_name = "NAME")]
-    cluster: String,
+    #[command(flatten)]
+    cluster: ClusterArg,
 
     /// DNS names and addresses to add to the API server's certificate
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
@@ -103,9 +102,10 @@ pub(crate) fn cert(args: &CertArgs, context: &Context) -> Result<()> {
         ));
     }
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
+    let cluster = args.cluster.name(context)?;
     if !args.rotate_ca.is_empty() {
         let request = Rotation {
-            cluster: args.cluster.clone(),
+            cluster,
             which: args.rotate_ca.clone(),
             undo: args.undo,
             keep_former: args.keep_old_ca,
@@ -115,18 +115,20 @@ pub(crate) fn cert(args: &CertArgs, context: &Context) -> Result<()> {
         return rotate(&request, &session);
     }
     if let Some(timer) = args.timer {
-        let request = Timers {
-            cluster: args.cluster.clone(),
-            renew: timer == Switch::On,
-            options: args.work.options(context)?,
-        };
+        let request =
+            Timers { cluster, renew: timer == Switch::On, options: args.work.options(context)? };
         return timers(&request, &session);
     }
     if args.renew.is_empty() && args.alt_names.is_empty() {
-        return show_certificates(&maintain::certificates(&args.cluster, &session)?, args, context);
+        return show_certificates(
+            &cluster,
+            &maintain::certificates(&cluster, &session)?,
+            args,
+            context,
+        );
     }
     let request = Renewal {
-        cluster: args.cluster.clone(),
+        cluster,
         alt_names: args.alt_names.clone(),
         renew: args.renew.clone(),
         options: args.work.options(context)?,
@@ -134,7 +136,12 @@ pub(crate) fn cert(args: &CertArgs, context: &Context) -> Result<()> {
     renew_certificates(&request, &session)
 }
 
-fn show_certificates(found: &Certificates, args: &CertArgs, context: &Context) -> Result<()> {
+fn show_certificates(
+    cluster: &str,
+    found: &Certificates,
+    args: &CertArgs,
+    context: &Context,
+) -> Result<()> {
     let of_hosts = found.hosts.iter().flat_map(|(host, read)| {
         let all = read.iter().flat_map(|of_host| &of_host.certificates);
         all.map(move |one| (host.as_str(), one.file.as_str(), &one.certificate))
@@ -150,7 +157,7 @@ fn show_certificates(found: &Certificates, args: &CertArgs, context: &Context) -
             Some(json!({"host": host, "message": read.as_ref().err()?.to_string()}))
         });
         context.ui.json(&json!({
-            "cluster": args.cluster,
+            "cluster": cluster,
             "certificates": rows.iter().map(|row| certificate_json(*row)).collect::<Vec<_>>(),
             "renewals": renewals.collect::<Vec<_>>(),
             "failed": failed.collect::<Vec<_>>(),

@@ -4,7 +4,8 @@
 use clap::Args;
 
 use crate::cli::cluster_options::{
-    self, ClusterArg, DesiredArgs, HostsArgs, PeersArgs, StateArgs, WaitArgs, WorkArgs,
+    self, ClusterArg, DesiredArgs, ExactClusterArg, HostsArgs, PeersArgs, StateArgs, WaitArgs,
+    WorkArgs,
 };
 use crate::cli::drain_options::DrainArgs;
 use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
@@ -20,7 +21,7 @@ use imgctl_ops::members::{self, Addition, Removal};
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "The first run creates the cluster from the images, one of which is a rootfs image. Without hosts, the
-cluster consists of this machine alone, reached without SSH. On an existing cluster, missing images
+cluster consists of this machine alone, reached without SSH; imgctl asks first, or wants --local. On an existing cluster, missing images
 are installed and missing hosts are added. After a failure, run the same command again: it resumes
 where it stopped, and does nothing when everything is done.
 
@@ -40,10 +41,14 @@ pub(crate) struct RunArgs {
     images: Vec<String>,
 
     #[command(flatten)]
-    cluster: ClusterArg,
+    cluster: ExactClusterArg,
 
     #[command(flatten)]
     hosts: HostsArgs,
+
+    /// Make this machine the only host of a new cluster, without asking
+    #[arg(long, conflicts_with_all = ["masters", "nodes", "kubeconfig"], help_heading = "Host options")]
+    local: bool,
 
     #[command(flatten)]
     ssh: SshArgs,
@@ -102,9 +107,9 @@ pub(crate) fn run(args: &RunArgs, context: &Context) -> Result<()> {
         return apps::run(&request, &session);
     }
     let request = Installation {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         images: args.desired.images(&args.images),
-        hosts: args.hosts.of(&session),
+        hosts: args.hosts.of(&session).on_this_machine(args.local),
         additions: args.peers.with(args.desired.additions(context)?),
         encrypt_state: args.state.encrypt_state.clone(),
         prune: args.prune.prune(),
@@ -156,7 +161,7 @@ pub(crate) struct AddArgs {
 pub(crate) fn add(args: &AddArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &args.registry)?;
     let request = Addition {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         hosts: args.hosts.of(&session),
         image: args.image.clone(),
         force: args.force,
@@ -209,7 +214,7 @@ pub(crate) struct DeleteArgs {
 
 pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
     let request = Removal {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         masters: args.masters.clone(),
         nodes: args.nodes.clone(),
         force: args.force,
@@ -267,7 +272,7 @@ pub(crate) fn uninstall(args: &UninstallArgs, context: &Context) -> Result<()> {
         return apps::uninstall(&request, &session);
     }
     let request = Uninstallation {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         image: args.image.clone(),
         purge: args.purge,
         options: args.work.options(context)?,
@@ -289,7 +294,7 @@ Examples:
 )]
 pub(crate) struct ResetArgs {
     #[command(flatten)]
-    cluster: ClusterArg,
+    cluster: ExactClusterArg,
 
     /// Skip hosts that do not answer, and hosts that belong to another cluster by now
     #[arg(long)]
@@ -304,7 +309,7 @@ pub(crate) struct ResetArgs {
 
 pub(crate) fn reset(args: &ResetArgs, context: &Context) -> Result<()> {
     let request = TearDown {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         force: args.force,
         options: args.work.options(context)?,
     };

@@ -7,6 +7,7 @@ use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
 use crate::ui::table::{ago, human, now};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_base::image::{Digest, Reference, time::parse_rfc3339};
 use imgctl_store::store::{Store, images::ImageSummary};
 
@@ -27,7 +28,7 @@ pub(crate) struct ImagesArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
-    /// Show all images (none are hidden; for scripts)
+    /// Also show the records of trees of a cluster on this machine
     #[arg(short, long)]
     all: bool,
 
@@ -65,6 +66,11 @@ pub(crate) fn run(args: &ImagesArgs, context: &Context) -> Result<()> {
     let filters = Filters::parse(&args.filter, args.name.as_deref(), context.store()?)?;
     let images: Vec<ImageSummary> =
         images.into_iter().filter(|image| filters.accept(image)).collect();
+    let images: Vec<ImageSummary> =
+        images.into_iter().filter(|image| args.all || !is_internal(image)).collect();
+    if images.is_empty() && args.filter.is_empty() && args.name.is_none() {
+        context.ui.note("no images; `imgctl build`, `pull` and `load` add some");
+    }
     for image in &images {
         if let Some(problem) = &image.problem {
             let name = image.name.as_deref().unwrap_or("<none>");
@@ -89,6 +95,12 @@ pub(crate) fn run(args: &ImagesArgs, context: &Context) -> Result<()> {
         json: json_list(&images),
     };
     listing.show(args.format.as_deref(), !args.noheading, context)
+}
+
+/// Returns whether the image is a record of a tree, which no command takes.
+fn is_internal(image: &ImageSummary) -> bool {
+    let registry = image.reference.as_ref().and_then(|name| name.registry());
+    registry == Some(TREES_REGISTRY)
 }
 
 fn quiet(args: &ImagesArgs, images: &[ImageSummary], context: &Context) -> Result<()> {

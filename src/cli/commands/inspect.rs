@@ -71,7 +71,15 @@ pub(crate) fn run(args: &InspectArgs, context: &Context) -> Result<()> {
     let as_json = |format: &str| format == "json" || format.replace(' ', "") == "{{json.}}";
     match format {
         Some(format) if !as_json(format) => {
-            print_each(format, views.iter().map(|view| &view.fields), context)
+            let printed = print_each(format, views.iter().map(|view| &view.fields), context);
+            // buildah has the configuration as a text here, docker as an object.
+            printed.map_err(|error| {
+                if format.contains("{{.Config.") || format.contains(" .Config.") {
+                    error.hint("docker's .Config is .OCIv1.Config here: {{.OCIv1.Config.Labels}}")
+                } else {
+                    error
+                }
+            })
         }
         _ => match &views[..] {
             [view] => context.ui.json(&view.json),

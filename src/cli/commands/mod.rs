@@ -26,6 +26,7 @@ mod bundle_verify;
 pub(crate) mod cache;
 pub(crate) mod cert;
 pub(crate) mod cluster;
+pub(crate) mod clusters;
 pub(crate) mod diff;
 pub(crate) mod edit;
 pub(crate) mod files;

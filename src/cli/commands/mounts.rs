@@ -11,7 +11,7 @@ use crate::cli::format::{Listing, Row};
 use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::{context::Context, names::pairs_or_environment};
 use crate::ui::table::{ago, now};
-use imgctl_base::error::{Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Verdict, time::parse_rfc3339};
 use imgctl_store::mount::{self, Backend, CreateOptions, Listed, Record, State};
 use imgctl_template::Missing;
@@ -134,8 +134,15 @@ pub(crate) struct CreateArgs {
 }
 
 pub(crate) fn create(args: &CreateArgs, context: &Context) -> Result<()> {
-    let _admitted: Verdict = args.gate.admit(&args.image, context)?;
-    let image = args.platform.image(&args.image, context)?;
+    let hinted = |error: Error| {
+        if args.image == "cluster" {
+            error.hint("`imgctl run IMAGE --masters HOSTS` makes a cluster")
+        } else {
+            error
+        }
+    };
+    let _admitted: Verdict = args.gate.admit(&args.image, context).map_err(hinted)?;
+    let image = args.platform.image(&args.image, context).map_err(hinted)?;
     let options = CreateOptions {
         cluster: args.cluster.clone(),
         environment: pairs_or_environment(&args.env, "--env", &context.environment)?,
@@ -189,6 +196,9 @@ pub(crate) struct MountsArgs {
 
 pub(crate) fn mounts(args: &MountsArgs, context: &Context) -> Result<()> {
     let mounts = mount::list(context.store()?)?;
+    if mounts.is_empty() {
+        context.ui.note("no mounts; `imgctl clusters` lists clusters, `imgctl images` images");
+    }
     if args.quiet && !context.ui.is_json() {
         return context.ui.print(&mounts.iter().map(|mount| &mount.id).collect());
     }

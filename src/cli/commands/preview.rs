@@ -6,13 +6,13 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::cluster_options::{
-    ClusterArg, ClusterSshArgs, DesiredArgs, HostsArgs, PeersArgs, ValuesArgs,
+    ClusterArg, ClusterSshArgs, DesiredArgs, ExactClusterArg, HostsArgs, PeersArgs, ValuesArgs,
 };
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Context as _, IoContext, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
-use imgctl_cluster::cluster::{image::check_together, local_addresses, name};
+use imgctl_cluster::cluster::{image::check_together, local_addresses};
 use imgctl_ops::preview::{self, Origin, RenderRequest, default_documents};
 use imgctl_ops::session::Needed;
 
@@ -37,7 +37,7 @@ pub(crate) struct GenArgs {
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    cluster: ClusterArg,
+    cluster: ExactClusterArg,
 
     #[command(flatten)]
     hosts: HostsArgs,
@@ -56,7 +56,7 @@ pub(crate) struct GenArgs {
 }
 
 pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
-    let name = &args.cluster.cluster;
+    let name = &args.cluster.name(context)?;
     let additions = args.peers.with(args.desired.additions(context)?);
     let flags = args.hosts.flags(args.ssh.ssh()?);
     let mut made = Clusterfile::new(name, &args.images, &flags, local_addresses::primary())?;
@@ -106,12 +106,11 @@ pub(crate) struct RenderArgs {
     #[arg(long, value_name = "HOST")]
     host: String,
 
-    /// Name of an existing cluster [default: default]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "file")]
-    cluster: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArg,
 
     /// Path of the Clusterfile; `-` is stdin
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "cluster")]
     file: Option<PathBuf>,
 
     /// Render only this file, given as etc/x or etc/x.tmpl
@@ -137,7 +136,7 @@ pub(crate) struct RenderArgs {
 }
 
 pub(crate) fn render(args: &RenderArgs, context: &Context) -> Result<()> {
-    let cluster = args.cluster.as_deref().unwrap_or(name::DEFAULT).to_owned();
+    let cluster = args.cluster.name(context)?;
     let request = RenderRequest {
         origin: match &args.file {
             Some(file) => Origin::Clusterfile(Box::new(args.values.clusterfile(file, context)?)),

@@ -164,6 +164,9 @@ pub(crate) struct TagsArgs {
 
 /// Search registries for images
 #[derive(Args, Debug)]
+#[command(
+    after_help = "`imgctl tags REPOSITORY` lists the tags of a repository; nothing searches for repositories."
+)]
 pub(crate) struct SearchArgs {
     #[command(subcommand)]
     what: What,

@@ -4,9 +4,9 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::cli::cluster_options::{data_root, runtime_root};
+use crate::cli::cluster_options::{ClusterArg, data_root, runtime_root};
 use crate::cli::context::Context;
-use crate::ui::table::{Table, one_line};
+use crate::ui::table::{Table, counted, one_line};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::{
     clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
@@ -27,9 +27,8 @@ pub(crate) struct JournalArgs {
     #[arg(value_name = "RUN")]
     run: Option<String>,
 
-    /// Name of the cluster
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    cluster: String,
+    #[command(flatten)]
+    cluster: ClusterArg,
 
     /// Show only steps that did not succeed
     #[arg(long)]
@@ -37,12 +36,9 @@ pub(crate) struct JournalArgs {
 }
 
 pub(crate) fn journal(args: &JournalArgs, context: &Context) -> Result<()> {
-    let safe = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
-    if !safe(&args.cluster) {
-        return Err(Error::usage(format!("`{}` is not a cluster name", args.cluster)));
-    }
+    let cluster = args.cluster.name(context)?;
     let session = context.plain_session()?;
-    let directory = journals(session.state(&args.cluster)?.directory());
+    let directory = journals(session.state(&cluster)?.directory());
     let names = past::list(&directory)?;
     match args.run.as_deref() {
         None => all(&names, &directory, context),
@@ -52,11 +48,8 @@ pub(crate) fn journal(args: &JournalArgs, context: &Context) -> Result<()> {
                 wanted => names.iter().find(|name| name.as_str() == wanted),
             };
             let Some(found) = found else {
-                return Err(Error::not_found(format!(
-                    "cluster {} has no run `{wanted}`",
-                    args.cluster
-                ))
-                .hint(format!("run `imgctl journal --cluster {}` to list runs", args.cluster)));
+                return Err(Error::not_found(format!("cluster {cluster} has no run `{wanted}`"))
+                    .hint(format!("run `imgctl journal --cluster {cluster}` to list runs")));
             };
             one(&Past::read(&past::path_of(&directory, found))?, args.failed, context)
         }
@@ -113,12 +106,12 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
         return context.ui.json(&value);
     }
     context.ui.line(&format!(
-        "{} {}: {} (begun {}, {} times, by {} with imgctl {})",
+        "{} {}: {} (begun {}, {}, by {} with imgctl {})",
         run.verb,
         run.cluster,
         result(run),
         shown(run.started),
-        run.runs,
+        counted(run.runs, "attempt"),
         run.controller,
         run.version
     ))?;
@@ -212,7 +205,7 @@ pub(crate) fn env(args: &EnvArgs, context: &Context) -> Result<()> {
 }
 
 /// Name, default and purpose of each setting; `None` means that the default is computed.
-const SETTINGS: [(&str, Option<&str>, &str); 16] = [
+const SETTINGS: [(&str, Option<&str>, &str); 17] = [
     ("SEALOS_RUNTIME_ROOT", None, "state of clusters on this machine"),
     ("SEALOS_DATA_ROOT", None, "data of clusters on their hosts"),
     ("SEALOS_PROMPT", Some("enabled"), "`disabled`: every question is answered with yes"),
@@ -222,6 +215,7 @@ const SETTINGS: [(&str, Option<&str>, &str); 16] = [
     ("IMGCTL_ROOT", None, "images, mounts and caches"),
     ("IMGCTL_AGENT", Some(""), "agent binary to put on hosts"),
     ("IMGCTL_AGENT_DIR", Some(""), "agent binaries by architecture"),
+    ("IMGCTL_CLUSTER", Some(""), "cluster that commands mean without --cluster"),
     ("IMGCTL_JSON", Some("false"), "print JSON"),
     ("IMGCTL_LOG_LEVEL", Some("warn"), "how much to log"),
     ("IMGCTL_PROGRESS", Some("auto"), "how to show progress"),

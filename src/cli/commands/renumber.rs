@@ -43,7 +43,7 @@ pub(crate) struct RenumberArgs {
 pub(crate) fn run(args: &RenumberArgs, context: &Context) -> Result<()> {
     let changes = args.changes.iter().map(|text| Renumbering::parse(text));
     let request = Renumber {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         changes: changes.collect::<Result<_>>()?,
         options: args.work.options(context)?,
     };

@@ -180,7 +180,7 @@ fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
 
 fn run(args: &RunArgs, context: &Context) -> Result<()> {
     let request = RunRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         run: args.run.clone(),
         generator: GENERATOR.to_owned(),
         created: created(context)?,
@@ -191,7 +191,7 @@ fn run(args: &RunArgs, context: &Context) -> Result<()> {
 
 fn cluster(args: &ClusterArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
-    let data = of_cluster(&args.cluster.cluster, GENERATOR, created(context)?, &session)?;
+    let data = of_cluster(&args.cluster.name(context)?, GENERATOR, created(context)?, &session)?;
     args.output.write(Report::Cluster(&data), &data, context)
 }
 

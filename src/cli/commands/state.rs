@@ -92,9 +92,11 @@ struct CatArgs {
 pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
     let session = context.plain_session()?;
     match &args.command {
-        StateVerb::Show(args) => show(&state::summary(&args.cluster.cluster, &session)?, context),
+        StateVerb::Show(args) => {
+            show(&state::summary(&args.cluster.name(context)?, &session)?, context)
+        }
         StateVerb::Encrypt(args) => {
-            let cluster = &args.cluster.cluster;
+            let cluster = &args.cluster.name(context)?;
             let files = state::encrypt(cluster, &args.to, &session)?;
             let line =
                 format!("the state of cluster {cluster} is encrypted ({})", counted(files, "file"));
@@ -103,7 +105,7 @@ pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
                 .result(&json!({"cluster": cluster, "files": files, "encrypted": true}), &line)
         }
         StateVerb::Decrypt(args) => {
-            let cluster = &args.cluster.cluster;
+            let cluster = &args.cluster.name(context)?;
             let files = state::decrypt(cluster, &session)?;
             let line = format!(
                 "the state of cluster {cluster} is in plain text ({})",
@@ -114,7 +116,7 @@ pub(crate) fn run(args: &StateCommand, context: &Context) -> Result<()> {
                 .result(&json!({"cluster": cluster, "files": files, "encrypted": false}), &line)
         }
         StateVerb::Cat(args) => {
-            context.ui.content(state::read(&args.cluster.cluster, &args.file, &session)?)
+            context.ui.content(state::read(&args.cluster.name(context)?, &args.file, &session)?)
         }
     }
 }

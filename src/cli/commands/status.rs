@@ -39,10 +39,11 @@ pub(crate) struct StatusArgs {
 
 pub(crate) fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
+    let cluster = args.cluster.name(context)?;
     if let Some(seconds) = args.watch {
-        return repeated(&args.cluster.cluster, session, Duration::from_secs(seconds), context);
+        return repeated(&cluster, session, Duration::from_secs(seconds), context);
     }
-    let found = maintain::status(&args.cluster.cluster, &session)?;
+    let found = maintain::status(&cluster, &session)?;
     if context.ui.is_json() {
         context.ui.json(&status_view::json(&found))?;
     } else {

@@ -57,7 +57,7 @@ pub(crate) struct SupportBundleArgs {
 pub(crate) fn support_bundle(args: &SupportBundleArgs, context: &Context) -> Result<()> {
     let session = context.session(&args.ssh, &RegistryArgs::default())?;
     let request = SupportRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         since: duration::parse(&args.since)?,
         runs: args.runs,

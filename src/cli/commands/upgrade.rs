@@ -145,16 +145,16 @@ struct AbortArgs {
 pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     match &args.command {
         Some(Upgrade::Status(args)) => {
-            let cluster = &args.cluster.cluster;
+            let cluster = &args.cluster.name(context)?;
             let progress = upgrade::progress(cluster, &context.plain_session()?)?;
             upgrade_view::show_progress(cluster, &progress, context)
         }
         Some(Upgrade::Pause(args)) => {
-            upgrade::pause(&args.cluster.cluster, &context.plain_session()?)
+            upgrade::pause(&args.cluster.name(context)?, &context.plain_session()?)
         }
         Some(Upgrade::Resume(args)) => {
             let request = ResumeRequest {
-                cluster: args.cluster.cluster.clone(),
+                cluster: args.cluster.name(context)?,
                 pause_after: args.pause_after,
                 ignore_windows: args.ignore_windows,
                 options: args.source.with(args.work.options(context)?),
@@ -162,7 +162,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
             upgrade::resume(&request, &context.session(&args.ssh, &args.registry)?)
         }
         Some(Upgrade::Abort(args)) => {
-            let request = AbortRequest { cluster: args.cluster.cluster.clone(), force: args.force };
+            let request = AbortRequest { cluster: args.cluster.name(context)?, force: args.force };
             upgrade::abort(&request, &context.session(&args.ssh, &args.registry)?)
         }
         None => {
@@ -179,7 +179,7 @@ fn request(args: &UpgradeArgs, context: &Context) -> Result<UpgradeRequest> {
     }
     let is_preview = args.plan || args.save_plan.is_some() || args.work.dry_run;
     Ok(UpgradeRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         images: args.images.clone(),
         saved,
         id: args.id.clone(),
@@ -254,7 +254,7 @@ pub(crate) struct RollbackArgs {
 
 pub(crate) fn rollback(args: &RollbackArgs, context: &Context) -> Result<()> {
     let request = RollbackRequest {
-        cluster: args.cluster.cluster.clone(),
+        cluster: args.cluster.name(context)?,
         scope: args.scope.as_deref().map(Scope::parse).transpose()?,
         id: args.id.clone(),
         preview: args.plan,

@@ -61,7 +61,8 @@ pub(crate) fn says(ran: &Ran, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "no `{word}`\n{}", ran.report());
     }
-    let log = text.lines().find_map(|line| line.strip_prefix("hint: log: "));
+    let log = text.lines().find_map(|line| line.strip_prefix("hint: read the log: `less "));
+    let log = log.and_then(|log| log.strip_suffix('`'));
     let log = log.unwrap_or_else(|| panic!("no log is named\n{}", ran.report()));
     assert!(std::path::Path::new(log).exists(), "{log}");
     let mut hints = text.lines().filter(|line| line.starts_with("hint: "));

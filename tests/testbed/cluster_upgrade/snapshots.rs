@@ -58,7 +58,7 @@ fn who_is_left_out_is_told() {
     // `run` that was an upgrade is not gone on with by the same command.
     bed.says(1, "touch /run/ill");
     let failed = run(&bed, &["run", "counting:1.1.0"]).fails(9);
-    refused(&failed, "run `imgctl upgrade resume` once that is fixed");
+    refused(&failed, "run `imgctl upgrade resume --cluster default` once that is fixed");
     assert!(!failed.stderr().contains("same command"), "{}", failed.report());
     bed.says(1, "rm /run/ill");
     bed.imgctl(["upgrade", "resume"]).ok();

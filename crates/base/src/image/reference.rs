@@ -11,6 +11,8 @@ use crate::image::Digest;
 
 /// Registry of locally built images whose name has none, as in buildah and sealos.
 pub const LOCAL_REGISTRY: &str = "localhost";
+/// Registry in the names of a store's own records of trees. Nothing is ever fetched from it.
+pub const TREES_REGISTRY: &str = "trees.imgctl.local";
 /// Registry that docker uses for a short name.
 pub const DOCKER_HUB: &str = "docker.io";
 /// Another name of it.
@@ -41,6 +43,9 @@ impl Reference {
         };
         if text.is_empty() {
             return Err(wrong("it is empty"));
+        }
+        if ["./", "../", "/"].iter().any(|start| text.starts_with(start)) {
+            return Err(wrong("it is a path"));
         }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => {

@@ -12,6 +12,7 @@ use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict, media
 use imgctl_base::progress::Reporter;
 use imgctl_registry::Client;
 use imgctl_store::store::images::{check_platform, is_platform};
+use imgctl_store::store::resolve::misspelled;
 use imgctl_store::store::{Image, Named, Store};
 use imgctl_transfer::transfer::arbiter::Arbiter;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Member};
@@ -191,6 +192,12 @@ impl BaseImages {
                 Ok(_) if store.lacks_remote_layers(name)? => {}
                 image => return image,
             }
+        }
+        if self.policy == Policy::Missing
+            && store.resolve(name).is_err()
+            && let Some(near) = store.slip(name, false)?
+        {
+            return Err(misspelled(name, &near));
         }
         let reference = Reference::parse(name)?;
         reporter.note(&format!("pulling {reference}"));

@@ -8,6 +8,9 @@ use imgctl_base::suggest;
 use imgctl_kubefile::glob::{self, SegmentPattern};
 use imgctl_store::layer::LayerPath;
 
+/// Program beside a Kubefile that downloads what its build copies, by the convention of the examples.
+const FETCH: &str = "fetch";
+
 /// A source found in its tree.
 pub(super) struct Source {
     pub(super) path: LayerPath,
@@ -116,6 +119,11 @@ pub(super) fn not_there(tree: &dyn SourceTree, path: &LayerPath, word: &str) -> 
     if names.contains(&wanted) {
         return error.hint(format!(
             "`{wanted}` exists, but it cannot be resolved: is it a dangling symlink?"
+        ));
+    }
+    if directory.is_root() && names.iter().any(|name| name == FETCH) {
+        return error.hint(format!(
+            "the context has a program `{FETCH}`: run it first, it may make `{wanted}`"
         ));
     }
     match suggest::closest(&wanted, names.iter().map(String::as_str)) {

@@ -24,9 +24,18 @@ pub struct HostFlags {
     /// `--registry-hosts`: hosts of the cluster that also get the role `registry`.
     pub registry: Option<String>,
     pub ssh: Ssh,
+    /// `--local`, or `--masters localhost`: a new cluster consists of this machine.
+    pub local: bool,
 }
 
 impl HostFlags {
+    /// Returns the flags with or without the consent to make this machine a cluster.
+    #[must_use]
+    pub fn on_this_machine(mut self, local: bool) -> Self {
+        self.local = local;
+        self
+    }
+
     pub fn is_empty(&self) -> bool {
         self.masters.is_none() && self.nodes.is_none()
     }
@@ -66,6 +75,26 @@ impl Ssh {
             jump: login.jump.clone(),
             port,
         }
+    }
+
+    /// Returns these settings, with those of `recorded` for what they leave open. A key or a password
+    /// replaces the recorded way to log in as a whole.
+    #[must_use]
+    pub fn or(&self, recorded: &Self) -> Self {
+        let mut whole = self.clone();
+        let logs_in = self.password.is_some() || self.key_data.is_some() || !self.keys.is_empty();
+        if !logs_in {
+            whole.password.clone_from(&recorded.password);
+            whole.key_name.clone_from(&recorded.key_name);
+            whole.key_data.clone_from(&recorded.key_data);
+            whole.keys.clone_from(&recorded.keys);
+            whole.key_passphrase = whole.key_passphrase.or(recorded.key_passphrase.clone());
+        }
+        whole.user = whole.user.or_else(|| recorded.user.clone());
+        whole.sudo_password = whole.sudo_password.or_else(|| recorded.sudo_password.clone());
+        whole.jump = whole.jump.or_else(|| recorded.jump.clone());
+        whole.port = whole.port.or(recorded.port);
+        whole
     }
 
     /// Returns the members of `flags` that differ from this: the new hosts' own settings.

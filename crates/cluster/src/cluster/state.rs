@@ -14,8 +14,8 @@ use crate::cluster::state_files::StateFiles;
 use crate::cluster::state_identity::StateIdentity;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
-use imgctl_base::fs::directory::read_text;
-use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_base::fs::directory::{self, read_text};
+use imgctl_base::fs::lock::{self, Lock, Mode};
 use imgctl_base::image::{Digest, time::rfc3339};
 
 /// One byte more than a Clusterfile may have: the parser tells of it.
@@ -45,6 +45,22 @@ impl States {
         let files = StateFiles::new(self.root.join(name), self.identity.clone());
         Ok(State { name: name.to_owned(), files })
     }
+
+    /// Returns the names of the clusters that exist, sorted.
+    pub fn names(&self) -> Result<Vec<String>> {
+        names_in(&self.root)
+    }
+}
+
+/// Returns the names of the clusters whose state is below `root`, sorted.
+fn names_in(root: &Path) -> Result<Vec<String>> {
+    let is_cluster = |path: &PathBuf| path.join(CLUSTERFILE).exists();
+    let paths = directory::list(root)?.into_iter().filter(is_cluster);
+    let mut names: Vec<String> =
+        paths.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+    names.retain(|name| name::check(name).is_ok());
+    names.sort();
+    Ok(names)
 }
 
 /// State directory of one cluster.
@@ -134,12 +150,21 @@ impl State {
         self.load()?.ok_or_else(|| self.missing())
     }
 
-    /// Returns the error for a cluster that does not exist.
+    /// Returns the error for a cluster that does not exist; it names those that do.
     pub fn missing(&self) -> Error {
-        Error::not_found(format!("there is no cluster `{}`", self.name)).hint(format!(
-            "clusters are stored in {}; name one with --cluster",
-            self.directory().parent().unwrap_or(self.directory()).display()
-        ))
+        let error = Error::not_found(format!("there is no cluster `{}`", self.name));
+        let root = self.directory().parent().unwrap_or(self.directory());
+        match names_in(root).unwrap_or_default().as_slice() {
+            [] => error.hint(format!(
+                "{} has no cluster; `imgctl run IMAGE --masters HOSTS` makes one",
+                root.display()
+            )),
+            names => error.hint(format!(
+                "clusters in {}: {}; name one with --cluster or IMGCTL_CLUSTER",
+                root.display(),
+                names.join(", ")
+            )),
+        }
     }
 
     /// Adopts kubeadm's documents from the file that sealos generated: sealos does not write them
@@ -190,6 +215,11 @@ impl State {
         std::fs::rename(&from, &to).path("rename", &from)?;
         atomic::sync_directory(self.directory())?;
         Ok(to)
+    }
+
+    /// Returns whether a command holds the lock.
+    pub fn is_locked(&self) -> bool {
+        lock::is_held(&self.directory().join(LOCK))
     }
 
     /// Locks the cluster for one command; the error names the current holder. `now` is in seconds

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Serialize;
 
 use crate::cluster::context::{ClusterContext, Host};
+use crate::cluster::image::{ClusterImage, ImageLayer};
 use crate::pipeline::nodes::{self, NodeStatus};
 use crate::pipeline::system_pods::{self, PodStatus};
 use crate::pipeline::{host_names, ownership};
@@ -15,6 +16,7 @@ use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::certificates::validity;
 use crate::runtime::registry::{self, clients, peer_access, peers};
 use imgctl_base::error::{Kind, Result};
+use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
 use imgctl_transfer::transfer::workers::map;
@@ -40,6 +42,10 @@ pub struct HostStatus {
     pub problems: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub facts: Option<HostFacts>,
+    /// Version of the rootfs image that the host's files come from; absent if this machine does not have
+    /// that image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Trees and the digests of their content.
     pub trees: BTreeMap<String, String>,
     /// Whether the embedded registry answers; absent on hosts that do not serve it.
@@ -83,16 +89,17 @@ impl Status {
 }
 
 /// Queries all hosts, at most `parallel` at once. `key` names this query among the commands on the
-/// hosts.
+/// hosts. Hosts may also run the rootfs images in `others`.
 pub fn ask(
     context: &ClusterContext,
+    others: &[ClusterImage],
     runtime: &dyn Runtime,
     pool: &Arc<dyn HostPool + Send>,
     parallel: usize,
     key: &str,
 ) -> Status {
     let mut hosts =
-        map(&context.hosts, parallel, |host| of_host(context, runtime, pool, host, key));
+        map(&context.hosts, parallel, |host| of_host(context, others, runtime, pool, host, key));
     let nodes = if runtime.has_api() {
         nodes::ask(context, pool.as_ref(), &format!("{key}.nodes")).unwrap_or_default()
     } else {
@@ -157,6 +164,7 @@ fn is_node_of(node: &NodeStatus, host: &HostStatus) -> bool {
 
 fn of_host(
     context: &ClusterContext,
+    others: &[ClusterImage],
     runtime: &dyn Runtime,
     pool: &Arc<dyn HostPool + Send>,
     host: &Host,
@@ -168,6 +176,7 @@ fn of_host(
         reachable: false,
         problems: Vec::new(),
         facts: None,
+        version: None,
         trees: BTreeMap::new(),
         registry: None,
         peers: None,
@@ -206,6 +215,10 @@ fn of_host(
             if context.has_rootfs_image() && !inventory.trees.contains_key("rootfs") {
                 status.problems.push("it has none of the cluster's files".to_owned());
             }
+            status.version = inventory
+                .layers
+                .get("rootfs")
+                .and_then(|layers| version_of(layers, context.rootfs().into_iter().chain(others)));
             status.trees = inventory.trees;
         }
         // Each further question would wait for as long again.
@@ -256,6 +269,20 @@ fn of_host(
     }
     status.healthy = status.problems.is_empty();
     status
+}
+
+/// Returns the version of the image whose layers a tree was made from: of those that fit, the one with the
+/// most.
+fn version_of<'a>(
+    layers: &[Digest],
+    images: impl Iterator<Item = &'a ClusterImage>,
+) -> Option<String> {
+    let count = |image: &ClusterImage| image.layers.iter().filter(|layer| !layer.registry).count();
+    let is_there = |layer: &ImageLayer| layer.registry || layers.contains(&layer.diff_id);
+    let fits = |image: &&ClusterImage| count(image) > 0 && image.layers.iter().all(is_there);
+    let image = images.filter(fits).max_by_key(|image| count(image))?;
+    let tag = image.name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'));
+    image.label(&["version"]).or(tag).map(str::to_owned)
 }
 
 fn now() -> i64 {

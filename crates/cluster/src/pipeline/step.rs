@@ -14,7 +14,7 @@ use crate::sync::execute::Origin;
 use imgctl_base::{error::Result, image::Digest, secret::Redactor};
 
 /// Name of the controller in lists of hosts.
-pub(crate) const CONTROLLER: &str = "controller";
+pub const CONTROLLER: &str = "controller";
 
 /// Step context: what a step on the controller works with.
 pub struct StepContext<'a> {
@@ -278,7 +278,7 @@ pub struct Plan {
     /// machine-ids of hosts, as far as they are known.
     pub(crate) machines: BTreeMap<String, String>,
     /// Hint on how to resume a run that stopped.
-    pub(crate) goes_on: &'static str,
+    pub(crate) goes_on: String,
 }
 
 impl Plan {
@@ -294,7 +294,7 @@ impl Plan {
             aside: false,
             blank: BTreeSet::new(),
             machines: BTreeMap::new(),
-            goes_on: "run the same command again",
+            goes_on: "run the same command again".to_owned(),
         }
     }
 

@@ -91,11 +91,11 @@ pub fn accepts(image: &ClusterImage, from: &str) -> Result<()> {
     if fits {
         return Ok(());
     }
+    // What to do depends on the image that the cluster has.
     Err(Error::usage(format!(
         "image {} cannot upgrade {from}: it supports upgrades from {range} (label {UPGRADE_FROM})",
         image.name
-    ))
-    .hint("upgrade first to an image with a version between the two"))
+    )))
 }
 
 /// Applies the rule for Kubernetes control planes: newer patches, or one minor version. Pure.

@@ -86,7 +86,7 @@ pub fn empty(document: &Document) -> Result<Plan> {
     let mut plan = Plan::new(document.direction.verb(), &document.cluster, &intent);
     plan.notes.clone_from(&document.notes);
     // `run` may have started the upgrade, but is refused while it is open.
-    plan.goes_on = "run `imgctl upgrade resume`";
+    plan.goes_on = format!("run `imgctl upgrade resume --cluster {}`", document.cluster);
     Ok(plan)
 }
 

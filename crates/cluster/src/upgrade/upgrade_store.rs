@@ -444,9 +444,7 @@ impl State {
 
 /// Fails for commands that must not change a cluster during an upgrade.
 pub fn refuse_while_open(state: &StateFiles, verb: &str) -> Result<()> {
-    let Some(document) = UpgradeStore::of(state).open()? else {
-        return Ok(());
-    };
+    let Some(document) = UpgradeStore::of(state).open()? else { return Ok(()) };
     let way = if document.is_reconfiguration() {
         String::new()
     } else {
@@ -458,10 +456,11 @@ pub fn refuse_while_open(state: &StateFiles, verb: &str) -> Result<()> {
         document.kind(),
         document.id,
     ))
-    .hint(
-        "continue with `imgctl upgrade resume`, go back with `imgctl rollback`, or end it with \
-         `imgctl upgrade abort`",
-    ))
+    .hint(format!(
+        "continue with `imgctl upgrade resume --cluster {0}`, go back with `imgctl rollback --cluster {0}`, or \
+         end it with `imgctl upgrade abort --cluster {0}`",
+        document.cluster
+    )))
 }
 
 /// Returns the name used in files and JSON.

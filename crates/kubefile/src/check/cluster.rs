@@ -12,6 +12,51 @@ use imgctl_base::suggest::closest;
 /// The label that states the type of an image, in both spellings.
 const TYPE_LABELS: [&str; 2] = ["sealos.io.type", "apps.sealos.io/type"];
 
+/// Labels of cluster images that imgctl reads (docs/cluster-image.md).
+const LABELS: [&str; 37] = [
+    "apps.sealos.io/distribution",
+    "apps.sealos.io/type",
+    "apps.sealos.io/version",
+    "backup",
+    "before",
+    "can-upgrade",
+    "check",
+    "clean",
+    "clean-cri",
+    "clean-registry",
+    "health",
+    "image",
+    "imgctl.io/certificates",
+    "imgctl.io/cgroup",
+    "imgctl.io/cri-version",
+    "imgctl.io/etcd-version",
+    "imgctl.io/kubelet-hash-compat",
+    "imgctl.io/min-kernel",
+    "imgctl.io/probe-image",
+    "imgctl.io/sandbox-image",
+    "imgctl.io/upgrade-from",
+    "imgctl.io/version",
+    "init",
+    "init-cri",
+    "init-registry",
+    "join",
+    "join-worker",
+    "leave",
+    "renumber",
+    "restore",
+    "rollback",
+    "sealos.io.distribution",
+    "sealos.io.type",
+    "sealos.io.version",
+    "settle",
+    "uninstall",
+    "upgrade",
+];
+/// Labels that resemble one of these and mean something else.
+const OTHERS: [&str; 3] = ["vip", "version", "auth"];
+/// Beginnings of labels that nobody else uses.
+const OWN_LABELS: [&str; 3] = ["sealos.io.", "apps.sealos.io/", "imgctl.io/"];
+
 const TYPES: [&str; 3] = ["rootfs", "patch", "application"];
 
 /// Returns whether the file describes a cluster image, judging by its name or a label.
@@ -31,6 +76,7 @@ pub(super) fn check(kubefile: &Kubefile, options: &CheckOptions<'_>, found: &mut
     for label in labels.iter().filter(|label| TYPE_LABELS.contains(&label.key.as_str())) {
         kind(label, &labels, options, found);
     }
+    labels.iter().for_each(|label| unknown(label, found));
     let stage = kubefile.stages.last();
     for instruction in stage.iter().flat_map(|stage| &stage.instructions) {
         if let InstructionKind::Cmd(CommandForm::Exec(elements))
@@ -102,6 +148,25 @@ fn kind(
         let warning = Diagnostic::warning("RootfsVersionLabel", message, span);
         found.push(warning.hint("add LABEL version=\"v1.29.9\", or build with --label version=…"));
     }
+}
+
+/// Warns about a label that looks like one that imgctl reads, and is none.
+fn unknown(label: &Label<'_>, found: &mut Vec<Diagnostic>) {
+    let key = label.key.as_str();
+    if LABELS.contains(&key) || OTHERS.contains(&key) {
+        return;
+    }
+    let near = closest(key, LABELS);
+    if near.is_none() && !OWN_LABELS.iter().any(|start| key.starts_with(start)) {
+        return;
+    }
+    let span = name_span(label.instruction);
+    let diagnostic =
+        Diagnostic::warning("UnknownLabel", format!("nothing reads the label {key}"), span);
+    found.push(match near {
+        Some(near) => diagnostic.hint(format!("did you mean {near}?")),
+        None => diagnostic,
+    });
 }
 
 /// Warns about a command line that is split into elements as in Docker: in a cluster image, each

@@ -18,12 +18,13 @@ const fn rule(name: &'static str, finds: &'static str, help: &'static str) -> Ru
 }
 
 /// The rules that BuildKit does not have.
-pub(super) const OWN: [&str; 5] = [
+pub(super) const OWN: [&str; 6] = [
     "ClusterImageType",
     "CommandElementsAreCommands",
     "EmbeddedArchiveCopied",
     "RelativeCopyPath",
     "RootfsVersionLabel",
+    "UnknownLabel",
 ];
 
 /// The rules that a `# check=` comment above an instruction does not suppress, since they concern the
@@ -39,7 +40,7 @@ pub(super) const OF_FILE: [&str; 7] = [
 ];
 
 /// Every rule, in alphabetical order.
-pub const RULES: [Rule; 27] = [
+pub const RULES: [Rule; 28] = [
     rule(
         "ClusterImageType",
         "A type label has a value that is not a type",
@@ -161,6 +162,11 @@ pub const RULES: [Rule; 27] = [
         "UndefinedVar",
         "A variable is not set",
         "Nothing sets this variable, so it is empty. Declare it with `ARG` or `ENV`, or correct the name.",
+    ),
+    rule(
+        "UnknownLabel",
+        "A label of a cluster image resembles one that imgctl reads",
+        "Nothing reads this label, so its script does not run. Correct the name.",
     ),
     rule(
         "WorkdirRelativePath",

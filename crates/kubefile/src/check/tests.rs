@@ -27,6 +27,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("JSONArgsRecommended", "FROM scratch\nENTRYPOINT a b\n", "2:1"),
     ("LegacyKeyValueFormat", "FROM scratch\nENV a b\n", "2:5"),
     ("LegacyKeyValueFormat", "FROM scratch\nLABEL a \\\n  b c\n", "2:7"),
+    ("UnknownLabel", "FROM scratch\nLABEL sealos.io.type=application int=init.sh\n", "2:1"),
+    ("UnknownLabel", "FROM scratch\nLABEL sealos.io.type=application sealos.io.x=1\n", "2:1"),
     ("MaintainerDeprecated", "FROM scratch\nMAINTAINER a\n", "2:1"),
     ("MultipleInstructionsDisallowed", "FROM scratch\nHEALTHCHECK NONE\nHEALTHCHECK NONE\n", "2:1"),
     ("MultipleInstructionsDisallowed", "FROM scratch\nCMD []\nCMD []\n", "2:1"),

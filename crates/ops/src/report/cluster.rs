@@ -106,9 +106,14 @@ fn host(host: &HostStatus) -> ClusterHost {
         free_bytes: facts.map(|facts| facts.free_bytes),
         tree: host.trees.get("rootfs").cloned(),
         registry: host.registry,
-        problems: host.problems.clone(),
-        warnings: host.warnings.clone(),
+        problems: host.problems.iter().map(|problem| on_one_line(problem)).collect(),
+        warnings: host.warnings.iter().map(|warning| on_one_line(warning)).collect(),
     }
+}
+
+/// Returns a text of several lines, as commands print them, on one.
+fn on_one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 fn certificates(host: &HostStatus, now: i64) -> impl Iterator<Item = HostCertificate> {

@@ -7,7 +7,7 @@ mod in_place;
 pub(crate) mod journals;
 mod plan;
 mod progress;
-mod recorded;
+pub(crate) mod recorded;
 mod run;
 mod summary;
 

@@ -287,12 +287,12 @@ fn now() -> String {
 }
 
 /// Returns an error with its hints, on one line.
-fn told(error: &Error) -> String {
+pub(crate) fn told(error: &Error) -> String {
     let hints: String = error.hints().iter().map(|hint| format!(" ({hint})")).collect();
     format!("{error}{hints}")
 }
 
-fn summarized(clusterfile: &Clusterfile, summary: ClusterSummary) -> ClusterSummary {
+pub(crate) fn summarized(clusterfile: &Clusterfile, summary: ClusterSummary) -> ClusterSummary {
     let cluster = &clusterfile.cluster;
     let rootfs = cluster.status.mounts.iter().find(|mount| mount.kind == "rootfs");
     let adopted = cluster.status.adopted.as_ref().map(|adopted| adopted.version.clone());
@@ -326,7 +326,7 @@ fn installed(clusterfile: &Clusterfile) -> Vec<InstalledImage> {
 }
 
 /// Returns the newest runs of a cluster, newest first, and what cannot be read.
-fn runs(state: &State) -> (Vec<RunSummary>, Vec<String>) {
+pub(crate) fn runs(state: &State) -> (Vec<RunSummary>, Vec<String>) {
     summaries(&Places::of_cluster(state.directory()), state.name())
 }
 

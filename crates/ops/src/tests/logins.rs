@@ -5,6 +5,7 @@ use crate::operation::Operation;
 use crate::restore::refuse_if_alive;
 use crate::upgrade::{RollbackRequest, rollback};
 use crate::work::Work;
+use imgctl_cluster::cluster::clusterfile::Ssh;
 use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::Agent;
@@ -115,4 +116,74 @@ fn a_restore_asks_the_former_hosts_with_either_login() {
         let refused = refuse_if_alive(&work, &session).map_err(|error| error.kind());
         assert_eq!(refused, if is_alive { Err(Kind::Busy) } else { Ok(()) }, "{user:?}");
     }
+}
+
+#[test]
+fn a_repeated_creation_keeps_the_recorded_login() {
+    let fails = Some(("true".to_owned(), "10.9.0.1".to_owned()));
+    let hosts = Simulation::new(Behaviour { fails, ..Behaviour::default() });
+    let fixture = Fixture { hosts, ..Fixture::new() };
+    put_image(&fixture.store, "v1");
+    let login = || {
+        let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+        let section = stored.split("\n  ssh:\n").nth(1).unwrap_or_default().to_owned();
+        section.lines().take_while(|line| line.starts_with("    ")).collect::<Vec<_>>().join("\n")
+    };
+    let session = |keys: &[&str], user: Option<&str>| {
+        let mut session = fixture.session(true);
+        session.ssh.login.user = user.map(str::to_owned);
+        session.ssh.login.keys = keys.iter().map(Into::into).collect();
+        session
+    };
+    let run = |keys: &[&str], user: Option<&str>| {
+        let session = session(keys, user);
+        let mut request = installation(RunOptions::default());
+        request.hosts.ssh = Ssh::of_login(&session.ssh.login, None);
+        install::run(&request, &session).unwrap_err();
+        login()
+    };
+    let first = run(&["/key"], Some("ops"));
+    assert!(first.contains("/key") && first.contains("ops"), "{first}");
+    assert_eq!(run(&[], None), first, "the same command without login flags");
+    // A key replaces the key, and nothing else.
+    let other = run(&["/other"], None);
+    assert!(other.contains("/other") && !other.contains("/key"), "{other}");
+    assert!(other.contains("ops"), "{other}");
+
+    // Without hosts, the recorded ones are meant, with the login of the flags.
+    let mut request = installation(RunOptions::default());
+    request.hosts.masters = None;
+    request.hosts.nodes = None;
+    request.hosts.ssh.user = Some("other".to_owned());
+    install::run(&request, &session(&[], Some("other"))).unwrap_err();
+    assert!(login().contains("other"), "{}", login());
+}
+
+#[test]
+fn this_machine_is_made_a_cluster_after_a_question_alone() {
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let request = |local: bool| {
+        let hosts = HostFlags { local, ..HostFlags::default() };
+        Installation { hosts, ..installation(RunOptions::default()) }
+    };
+    let error = install::run(&request(false), &fixture.session(None)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage, "{error}");
+    let error = install::run(&request(false), &fixture.session(false)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+    assert!(!fixture.clusterfile().exists());
+    let asked = |fixture: &Fixture| fixture.told.lock().unwrap().questions.len();
+    assert_eq!(asked(&fixture), 1);
+    install::run(&request(true), &fixture.session(None)).unwrap();
+    // The cluster exists: the same command means its host.
+    install::run(&request(false), &fixture.session(None)).unwrap();
+    assert_eq!(asked(&fixture), 1);
+
+    let fixture = Fixture::new();
+    put_image(&fixture.store, "v1");
+    let mut named = request(false);
+    named.hosts.masters = Some("localhost".to_owned());
+    install::run(&named, &fixture.session(None)).unwrap();
+    let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
+    assert!(!stored.contains("localhost:"), "{stored}");
 }

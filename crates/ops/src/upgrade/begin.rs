@@ -238,10 +238,11 @@ fn meets_open(
             open.from.version,
             open.target().version
         );
-        return Err(Error::busy(what).hint(
-            "run `imgctl upgrade resume` to continue it, `imgctl rollback` to roll back, or \
-               `imgctl upgrade abort` to abort it",
-        ));
+        return Err(Error::busy(what).hint(format!(
+            "run `imgctl upgrade resume --cluster {0}` to continue it, `imgctl rollback --cluster {0}` to roll \
+             back, or `imgctl upgrade abort --cluster {0}` to abort it",
+            open.cluster
+        )));
     }
     let differ = request.choices.against(&open.choices, open.hops.len())?;
     if !differ.is_empty() {

@@ -14,7 +14,7 @@ use crate::upgrade::images::{ClusterSnapshot, rootfs_of};
 use crate::upgrade::{close::tell_late, identity, lag};
 use crate::work::Work;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::{Digest, Platform};
+use imgctl_base::image::{Digest, Platform, Reference};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::cluster::state::own_name;
@@ -75,11 +75,12 @@ pub(crate) fn plan_of(
             // sealer's scripts are files; sealer images have no such labels.
             let hooks = Hooks::of(context, store)?;
             let has_no_label = hooks.is_legacy() && image.label(&["upgrade"]).is_none();
-            if has_no_label && execution.runtime.name() == SCRIPT {
-                runtime_version::accepts(image, &version)?;
+            let accepted = if has_no_label && execution.runtime.name() == SCRIPT {
+                runtime_version::accepts(image, &version)
             } else {
-                upgrader.accepts(image, &version)?;
-            }
+                upgrader.accepts(image, &version)
+            };
+            accepted.map_err(|error| with_way(error, &from.name, &image.name))?;
             warnings.extend(hooks.warning());
         }
         version.clone_from(&target.version);
@@ -367,6 +368,24 @@ fn went(
     }
 }
 
+/// Adds what to do where an image does not accept an upgrade from the version of the image `from`.
+fn with_way(error: Error, from: &str, to: &str) -> Error {
+    if !error.hints().is_empty() {
+        return error;
+    }
+    let product = |name: &str| {
+        let repository = Reference::parse(name).ok().map(|name| name.repository().to_owned());
+        repository.and_then(|path| path.rsplit('/').next().map(str::to_owned))
+    };
+    if product(from) == product(to) {
+        error.hint("upgrade first to an image with a version between the two")
+    } else {
+        error.hint(format!(
+            "it is another product than {from}, which the cluster runs: name an image of that one"
+        ))
+    }
+}
+
 /// Whether a step was done again after it had been undone.
 fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
     let known = past.and_then(|past| past.steps.get(&step.id));
@@ -375,11 +394,15 @@ fn is_since(past: Option<&Past>, step: &Step, again: &Again) -> bool {
 
 fn told(error: Error, document: &Document) -> Error {
     match document.direction {
-        Direction::Forward => error.hint(
-            "run `imgctl upgrade resume` to continue, `imgctl rollback` to roll back, or `imgctl \
-             upgrade status` to see the progress",
-        ),
-        Direction::Back => error.hint("run `imgctl upgrade resume` to continue the rollback"),
+        Direction::Forward => error.hint(format!(
+            "run `imgctl rollback --cluster {0}` to roll back, or `imgctl upgrade status --cluster {0}` to \
+             see the progress",
+            document.cluster
+        )),
+        Direction::Back => error.hint(format!(
+            "run `imgctl upgrade resume --cluster {}` to continue the rollback",
+            document.cluster
+        )),
     }
 }
 

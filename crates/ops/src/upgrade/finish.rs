@@ -240,8 +240,8 @@ fn step(
             let flags = HostFlags {
                 masters: list.clone().filter(|_| is_master),
                 nodes: list.filter(|_| !is_master),
-                registry: None,
                 ssh: Ssh::of_login(&session.ssh.login, session.ssh.port),
+                ..HostFlags::default()
             };
             add_new_hosts(&mut desired, &flags, session)?;
         }

@@ -40,6 +40,9 @@ impl From<Error> for Failure {
     }
 }
 
+/// Beginning of the message of a connection that could not be made.
+pub(super) const CANNOT_CONNECT: &str = "cannot connect to";
+
 impl Failure {
     /// Returns a temporary failure.
     pub(super) fn passing(error: Error) -> Self {
@@ -67,7 +70,7 @@ impl Failure {
             let message = format!("the certificate of {host} is not trusted: {cause}");
             return Self::from(Error::new(Kind::Network, message).hint(advice(why)));
         }
-        let what = if connecting { "cannot connect to" } else { "the connection broke to" };
+        let what = if connecting { CANNOT_CONNECT } else { "the connection broke to" };
         let error = Error::new(Kind::Network, format!("{what} {host}: {cause}"));
         Self::passing(if unresolved { error.hint(NO_ADDRESS) } else { error })
     }

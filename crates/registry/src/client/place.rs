@@ -11,11 +11,12 @@ use reqwest::{Body, Url};
 
 use crate::client::auth::no_credentials;
 use crate::client::challenge::{self, Authorization, Scopes};
-use crate::client::failure::{Failure, said_without};
+use crate::client::failure::{CANNOT_CONNECT, Failure, said_without};
 use crate::client::hosts::{Place, Pool};
 use crate::client::http::{Response, Stream, carry};
 use crate::client::retry::{DEFAULT_TRIES, Tries, may_pass, retry_after};
 use crate::registries::Certificates;
+use crate::tls;
 use imgctl_base::error::{Error, Kind, Result};
 
 /// Maximum number of 401 responses that are answered with a login: the first because the host does
@@ -141,6 +142,18 @@ impl Place {
         }
     }
 
+    /// Names the proxy in a hint: the error of a connection that goes through it names the registry alone.
+    fn with_proxy(&self, error: Error) -> Error {
+        let proxies = tls::proxy_hosts(&self.shared.options.proxies);
+        match proxies.first() {
+            Some(proxy) if error.message().starts_with(CANNOT_CONNECT) => error.hint(format!(
+                "connections go through the proxy {proxy}: check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, or add \
+                 the registry to NO_PROXY"
+            )),
+            _ => error,
+        }
+    }
+
     /// Waits before the next attempt. Returns the error if no attempt is left.
     pub(super) async fn pause(&self, failure: Failure, tries: &mut Tries) -> Result<()> {
         if !failure.again {
@@ -149,9 +162,9 @@ impl Place {
         match tries.failed(failure.retry_after) {
             None if tries.made() > 1 => {
                 let message = format!("{} (tried {} times)", failure.error.message(), tries.made());
-                Err(failure.error.retold(message))
+                Err(self.with_proxy(failure.error.retold(message)))
             }
-            None => Err(failure.error),
+            None => Err(self.with_proxy(failure.error)),
             Some(pause) => {
                 if failure.retry_after.is_some() {
                     tracing::warn!("{}: waiting {} s", failure.error.message(), pause.as_secs());

@@ -8,6 +8,7 @@ use crate::mount::mounts::{Listed, State, list};
 use crate::mount::workspace::{self, Workspace};
 use crate::store::Store;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::quote::quote;
 
 /// Minimum number of digits in an abbreviated ID: a shorter one is too likely a typing mistake.
 const SHORTEST_ID: usize = 4;
@@ -107,8 +108,14 @@ fn select<'a>(store: &Store, mounts: &'a [Listed], name: &OsStr) -> Result<Vec<&
         None => Vec::new(),
     };
     if of_image.is_empty() {
-        return Err(Error::not_found(format!("nothing is mounted as `{}`", name.display()))
-            .hint("run `imgctl mounts` to list IDs, names, images and paths"));
+        let error = Error::not_found(format!("nothing is mounted as `{}`", name.display()));
+        let image = name.to_str().filter(|name| store.resolve(name).is_ok());
+        return Err(match image {
+            Some(image) => {
+                error.hint(format!("to remove the image, run `imgctl rmi {}`", quote(image)))
+            }
+            None => error.hint("run `imgctl mounts` to list IDs, names, images and paths"),
+        });
     }
     Ok(of_image)
 }

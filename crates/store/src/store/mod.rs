@@ -14,7 +14,7 @@ pub mod prune;
 mod reachable;
 pub mod referrers;
 pub mod remote_layers;
-mod resolve;
+pub mod resolve;
 mod scratch;
 pub mod scrub;
 mod sharing;

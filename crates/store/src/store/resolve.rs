@@ -4,6 +4,7 @@ use crate::store::images::is_document;
 use crate::store::{Named, Store};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
+use imgctl_base::image::reference::{DEFAULT_TAG, LOCAL_REGISTRY};
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
 use imgctl_base::suggest;
 
@@ -145,6 +146,50 @@ fn by_name(names: &[Named], name: &str) -> Option<Named> {
 fn unnamed(mut descriptor: Descriptor) -> Named {
     descriptor.annotations.remove(imgctl_base::image::descriptor::REF_NAME);
     Named { reference: None, descriptor, origin: None }
+}
+
+impl Store {
+    /// Returns the stored image that was probably meant by `name`, which is not in the store: one of
+    /// [`LOCAL_REGISTRY`], which no registry has, with nearly the same repository, or the same one if
+    /// `siblings` count. `None` for a name with a registry.
+    pub fn slip(&self, name: &str, siblings: bool) -> Result<Option<String>> {
+        let Ok(wanted) = Reference::parse(name) else { return Ok(None) };
+        if wanted.registry().is_some() || wanted.digest().is_some() {
+            return Ok(None);
+        }
+        let names = self.names()?;
+        let local = names.iter().filter_map(|named| named.reference.as_ref());
+        let local: Vec<&Reference> =
+            local.filter(|one| one.registry() == Some(LOCAL_REGISTRY)).collect();
+        let is_sibling = |one: &&&Reference| one.repository() == wanted.repository();
+        if local.iter().any(|one| is_sibling(&one)) {
+            let tag = wanted.tag().unwrap_or(DEFAULT_TAG);
+            let mut tags = local.iter().filter(is_sibling).filter_map(|one| one.tag());
+            let near = suggest::closest(tag, tags.clone()).or_else(|| tags.next_back());
+            return Ok(near
+                .filter(|_| siblings)
+                .map(|tag| format!("{LOCAL_REGISTRY}/{}:{tag}", wanted.repository())));
+        }
+        let repositories = local.iter().map(|one| one.repository());
+        let near = suggest::closest(wanted.repository(), repositories);
+        let of = |near: &str| {
+            let mut found = local.iter().filter(|one| one.repository() == near);
+            let same_tag = found.clone().find(|one| one.tag() == wanted.tag());
+            same_tag.or_else(|| found.next_back()).map(ToString::to_string)
+        };
+        Ok(near.and_then(of))
+    }
+}
+
+/// Returns the error for a name that is a slip for `near`: no registry is asked for it.
+pub fn misspelled(name: &str, near: &str) -> Error {
+    Error::not_found(format!("image `{name}` is not in the store"))
+        .hint(format!("did you mean {near}?"))
+        .hint(format!(
+            "no registry was asked; for an image of docker.io write {}",
+            Reference::parse(name)
+                .map_or_else(|_| name.to_owned(), |one| one.on_docker_hub().to_string())
+        ))
 }
 
 fn not_found(names: &[Named], name: &str) -> Error {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::cli::cluster_options::ClusterArg;
 use crate::cli::{
     context::Context, duration, registry_options::RegistryArgs, report_output::RunReportArg,
     ssh_options::SshArgs,
 };
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::name;
 use imgctl_cluster::inplace::batches::Share;
 use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
 use imgctl_ops::inplace::{
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &InplaceArgs, context: &Context) -> Result<()> {
 fn plan(args: &PlanArgs, context: &Context) -> Result<()> {
     let session = args.change.access.session(context)?;
     args.report.request(context)?;
-    let plan = inplace::plan(&args.change.request()?, &session)?;
+    let plan = inplace::plan(&args.change.request(context)?, &session)?;
     context.report_in_place_plan(&plan)?;
     view::plan(&plan, context)?;
     if plan.problems.is_empty() {
@@ -71,7 +71,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
     let request = ChangeRequest {
         plan_digest: args.plan_digest.clone(),
         rollback_all: args.rollback_all,
-        ..args.change.request()?
+        ..args.change.request(context)?
     };
     inplace::apply(&request, &args.change.access.session(context)?)
 }
@@ -79,7 +79,7 @@ fn apply(args: &ApplyArgs, context: &Context) -> Result<()> {
 fn roll_back(args: &RollbackArgs, context: &Context) -> Result<()> {
     args.report.request(context)?;
     let request = UndoRequest {
-        access: args.access.cluster(),
+        access: args.access.cluster(context)?,
         id: args.id.clone(),
         selection: args.what.selection(args.access.namespace()?)?,
         care: args.care.care()?,
@@ -98,8 +98,11 @@ fn status(args: &StatusArgs, context: &Context) -> Result<()> {
     let access = &args.access;
     let namespace = access.namespace.as_deref();
     let namespace = namespace.map(|name| checked(name, "a namespace")).transpose()?;
-    let drift =
-        inplace::status(&access.cluster(), namespace.as_deref(), &access.session(context)?)?;
+    let drift = inplace::status(
+        &access.cluster(context)?,
+        namespace.as_deref(),
+        &access.session(context)?,
+    )?;
     view::status(&drift.report, &drift.runs, context)?;
     if drift.report.is_well() {
         return Ok(());
@@ -207,9 +210,9 @@ struct ChangeArgs {
 }
 
 impl ChangeArgs {
-    fn request(&self) -> Result<ChangeRequest> {
+    fn request(&self, context: &Context) -> Result<ChangeRequest> {
         Ok(ChangeRequest {
-            access: self.access.cluster(),
+            access: self.access.cluster(context)?,
             change: self.what.change(self.access.namespace()?)?,
             care: self.care.care()?,
             id: self.id.clone(),
@@ -390,9 +393,8 @@ enum VerifyMode {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster options")]
 struct AccessArgs {
-    /// Name of the cluster
-    #[arg(short, long, value_name = "NAME", default_value = name::DEFAULT)]
-    cluster: String,
+    #[command(flatten)]
+    cluster: ClusterArg,
     /// Use the API that this kubeconfig names, whatever the cluster
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -406,8 +408,9 @@ struct AccessArgs {
 }
 
 impl AccessArgs {
-    fn cluster(&self) -> ClusterAccess {
-        ClusterAccess { cluster: self.cluster.clone(), kubeconfig: self.kubeconfig.clone() }
+    fn cluster(&self, context: &Context) -> Result<ClusterAccess> {
+        let cluster = self.cluster.name(context)?;
+        Ok(ClusterAccess { cluster, kubeconfig: self.kubeconfig.clone() })
     }
 
     fn session<'a>(&self, context: &'a Context) -> Result<Session<'a>> {

@@ -26,6 +26,7 @@ use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::step::{Lane, OnFailure, Phase, Plan, journals};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::quote::quote;
 use imgctl_base::secret::Redactor;
 use imgctl_transfer::transfer::workers::lock;
 
@@ -447,7 +448,8 @@ impl<'a> Run<'a> {
         }
         for failure in told.iter().take(MOST_LOGS) {
             if let Some(log) = &failure.log {
-                error = error.hint(format!("log: {}", log.display()));
+                error =
+                    error.hint(format!("read the log: `less {}`", quote(&log.to_string_lossy())));
             }
         }
         error.hint(format!(

@@ -191,7 +191,11 @@ fn a_failure_stops_what_has_not_begun_and_the_next_run_goes_on_from_there() {
     let text = error.to_string();
     assert!(text.contains("step join/10.77.0.3/join-master failed on 10.77.0.3"), "{text}");
     assert!(text.contains("exit code 3"), "{text}");
-    assert!(error.hints().iter().any(|hint| hint.starts_with("log: ")), "{:?}", error.hints());
+    assert!(
+        error.hints().iter().any(|hint| hint.contains("read the log: `less ")),
+        "{:?}",
+        error.hints()
+    );
     let before = stage.once_each();
     assert!(!before.iter().any(|one| one.contains("join-worker")));
 

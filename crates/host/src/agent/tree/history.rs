@@ -16,6 +16,7 @@ use crate::agent::protocol::{CheckoutLayer, HeldLayer, MadeFrom};
 use crate::agent::tree::names::{LINK, TreePaths, check_id, shown};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability, remove_tree, sync_directory};
+use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_base::image::{Descriptor, Digest, Reference, Verdict, media_type};
 use imgctl_store::store::Store;
 
@@ -75,9 +76,6 @@ fn file(paths: &TreePaths) -> PathBuf {
     let name = paths.tree.replace('%', "%25").replace('/', "%2F");
     paths.root.join("trees").join(format!("{name}.json"))
 }
-
-/// Registry of these names; nothing is ever fetched from it.
-const REGISTRY: &str = "trees.imgctl.local";
 
 /// Names the layers of tree `id`, except for those that hold only registry data: these are in the
 /// registry directory.
@@ -157,7 +155,7 @@ pub(super) fn forget(store: &Store, paths: &TreePaths, id: &str) -> Result<()> {
 fn name(paths: &TreePaths, id: &str) -> Result<Reference> {
     let place = Digest::of(shown(&paths.link()).as_bytes());
     let id = Digest::of(id.as_bytes());
-    let text = format!("{REGISTRY}/{}:{}", place.short(), id.short());
+    let text = format!("{TREES_REGISTRY}/{}:{}", place.short(), id.short());
     Ok(Reference::parse(&text)?.qualified())
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverConfig};
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use russh::AlgorithmKind;
 use russh::client::{self, Handle};
@@ -256,7 +257,7 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     let found = tokio::time::timeout(patience, resolver()?.lookup_ip(name))
         .await
         .map_err(|_| unknown(name).caused_by("the name servers do not respond"))
-        .and_then(|found| found.map_err(|error| unknown(name).caused_by(error)))
+        .and_then(|found| found.map_err(|error| unknown(name).caused_by(unresolved(&error))))
         .map(|found| found.iter().collect::<Vec<IpAddr>>());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let addresses = match (found, known.get(name)) {
@@ -270,6 +271,17 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     };
     let sockets = addresses.into_iter();
     Ok(sockets.map(|ip| SocketAddr::new(ip, port)).collect())
+}
+
+/// Says why a name has no address. The error itself prints the query in the form for debugging.
+fn unresolved(error: &NetError) -> String {
+    if error.is_nx_domain() {
+        "there is no host of this name".to_owned()
+    } else if error.is_no_records_found() {
+        "the name has no address".to_owned()
+    } else {
+        error.to_string()
+    }
 }
 
 /// The error kind is not retried: a misspelled name stays wrong.

@@ -111,7 +111,7 @@ fn lines_that_a_hosts_file_has_lost_are_told_and_written_again() {
     let ill = context.hosts[3].id();
     stage.simulation.forget_names(&ill);
     let pool: Arc<dyn HostPool + Send> = Arc::new(SimulatedPool(Arc::clone(&stage.simulation)));
-    let status = status::ask(&context, &Bare, &pool, 8, "status");
+    let status = status::ask(&context, &[], &Bare, &pool, 8, "status");
     let complains = |host: &&status::HostStatus| {
         host.problems.iter().any(|what| what.contains("hosts file") && what.contains("sealos.hub"))
     };
