@@ -41,6 +41,8 @@ pub struct ClusterStatus {
     /// queried.
     pub in_place: Option<Report>,
     pub last_backup: Option<LastBackup>,
+    /// Why the last change failed, if it did.
+    pub last_failure: Option<String>,
     /// As they were installed.
     pub installed: Vec<ClusterImage>,
 }
@@ -52,6 +54,7 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let work = work.map_err(|error| without_identity(error, cluster, session))?;
     let desired = work.existing()?.clone();
     let phase = desired.cluster.status.phase;
+    let last_failure = desired.last_failure();
     let prepared = work.recorded(desired)?;
     let files = session.image_files()?;
     let runtime = choice::of(&prepared.context, &files, Validity::default())?;
@@ -66,7 +69,7 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let last_backup =
         own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
     let installed = prepared.context.images.clone();
-    Ok(ClusterStatus { phase, status, in_place, last_backup, installed })
+    Ok(ClusterStatus { phase, status, in_place, last_backup, last_failure, installed })
 }
 
 /// Adds what can be seen of a cluster whose state is encrypted to somebody else.
@@ -167,7 +170,9 @@ impl Certificates {
         let Some((host, Err(error))) = self.hosts.iter().find(|(_, read)| read.is_err()) else {
             return Ok(());
         };
-        Err(Error::new(error.kind(), format!("cannot read the certificates of {host}: {error}")))
+        let told = format!("cannot read the certificates of {host}: {error}");
+        let hints = error.hints().into_iter();
+        Err(hints.fold(Error::new(error.kind(), told), Error::hint))
     }
 }
 
