@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_of_another_machine_has_nothing_to_do_with_the_store_here() {
-        let full = std::io::Error::from_raw_os_error(28);
+        let full = io::Error::from_raw_os_error(28);
         let sent = Error::io("cannot write /x", full).hint("or wait").context("on h1");
         assert!(sent.hints()[0].contains("--root"));
         let came = Failure::from(&sent).of_another_machine();
