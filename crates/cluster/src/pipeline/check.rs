@@ -112,7 +112,7 @@ pub(crate) fn blank(question: &Question<'_>, found: &mut Findings) {
     let new: BTreeSet<String> = question.new.iter().map(Host::id).collect();
     for host in context.hosts.iter().filter(|host| !new.contains(&host.id())) {
         if let Some(Ok(facts)) = question.looks.get(&host.id())
-            && ownership::owner(context, facts) == Owner::Nobody
+            && ownership::has_nothing(context, facts)
         {
             let what =
                 "it has nothing of the cluster: it was installed anew, or its data was removed";
