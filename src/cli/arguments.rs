@@ -206,6 +206,19 @@ mod tests {
     }
 
     #[test]
+    fn options_before_the_command_of_exec_are_its_own() {
+        let text = parse(&["exec", "-uops", "-ikey", "--ips=h", "uptime", "-p"]).unwrap();
+        for part in ["\"ops\"", "\"key\"", "\"h\"", "[\"uptime\", \"-p\"]"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(parse(&["exec", "--ips=h", "--", "-x"]).unwrap().contains("[\"-x\"]"));
+        for typo in ["--no-such", "-Z"] {
+            let told = parse(&["exec", "--ips=h", typo, "reboot"]).unwrap_err();
+            assert!(told.contains(typo), "{told}");
+        }
+    }
+
+    #[test]
     fn the_grammar_of_one_verb_understands_what_the_whole_one_does() {
         for words in [
             &["images"][..],

@@ -30,7 +30,15 @@ pub(crate) fn text(found: &ClusterStatus, context: &Context) -> Result<()> {
     if let Some(report) = &found.in_place {
         show_drift(report, context)?;
     }
+    if let Some(failure) = &found.last_failure {
+        context.ui.line("")?;
+        context.ui.line(&failed(failure))?;
+    }
     found.last_backup.as_ref().map_or(Ok(()), |last| show_backup(last, context))
+}
+
+fn failed(failure: &str) -> String {
+    format!("the last change failed, {failure}")
 }
 
 /// Says how the cluster stands, with the phase in its Clusterfile, which sealos reads.
@@ -48,6 +56,7 @@ pub(crate) fn json(found: &ClusterStatus) -> impl Serialize + '_ {
         status: &found.status,
         in_place: found.in_place.as_ref(),
         last_backup: found.last_backup.as_ref(),
+        last_failure: found.last_failure.as_deref(),
     }
 }
 
@@ -60,6 +69,7 @@ pub(crate) fn at(found: &ClusterStatus, now: Timestamp) -> impl Serialize {
         status: &found.status,
         in_place: found.in_place.as_ref(),
         last_backup: found.last_backup.as_ref(),
+        last_failure: found.last_failure.as_deref(),
     }
 }
 
@@ -74,6 +84,7 @@ pub(crate) fn on_screen(found: &ClusterStatus, now: Timestamp) -> OnScreen {
     let unfinished =
         found.standing.unfinished.iter().map(|one| format!("unfinished: {}", one.what));
     let mut remarks: Vec<String> = unfinished.chain(drift.map(ToString::to_string)).collect();
+    remarks.extend(found.last_failure.as_deref().map(failed));
     if let Some(last) = &found.last_backup {
         remarks.push(format!("last backup: {} ago, {}", last.age(now), last.place));
     }
@@ -132,6 +143,8 @@ struct Shown<'a> {
     in_place: Option<&'a Report>,
     #[serde(rename = "lastBackup", skip_serializing_if = "Option::is_none")]
     last_backup: Option<&'a LastBackup>,
+    #[serde(rename = "lastFailure", skip_serializing_if = "Option::is_none")]
+    last_failure: Option<&'a str>,
 }
 
 /// Shows when the last backup was made, and where it is.

@@ -173,8 +173,8 @@ const UNWRITTEN: [(&str, usize); 8] = [
     ("crates/cluster/src/cluster/clusterfile/read.rs", 1),
     // What came of going back.
     ("crates/cluster/src/inplace/engine.rs", 1),
-    // Hints of checks, passed on by the plan that they refuse.
-    ("crates/cluster/src/pipeline/check.rs", 1),
+    // Hints of checks and of runtimes, passed on by the plan that they refuse.
+    ("crates/cluster/src/pipeline/check.rs", 2),
     // One hint for each phase of a probe, from a table, and what could not be deleted.
     ("crates/kube/src/probe/mod.rs", 2),
     // One reason for each refused setting, from a table.

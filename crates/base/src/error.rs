@@ -62,6 +62,10 @@ kinds! {
     Interrupted = "interrupted",
 }
 
+/// Hint for a full file system of this machine.
+pub(crate) const FULL: &str =
+    "free space on that file system (`imgctl df`, `imgctl prune`) or use another --root";
+
 /// An error with its kind, message, hints and source. The message never repeats its source.
 pub struct Error {
     inner: Box<Inner>,
@@ -136,7 +140,7 @@ impl Error {
         let source = source.into();
         let mut error = Self::new(kind_of_io(&source), doing);
         if error.kind() == Kind::NoSpace {
-            error = error.hint("free space on that file system (`imgctl df`, `imgctl prune`) or use another --root");
+            error = error.hint(FULL);
         }
         error.inner.source = Some(Box::new(source));
         error
@@ -244,7 +248,9 @@ impl Error {
                 Some(ours) => ours.inner.message.clone(),
                 None => one_line(error.to_string()),
             };
-            if messages.last() != Some(&text) {
+            // Libraries repeat the message of their source at the end of their own: `DNS error: no records`.
+            let is_told = |last: &String| *last == text || last.ends_with(&format!(": {text}"));
+            if !messages.last().is_some_and(is_told) {
                 messages.push(text);
             }
         }
@@ -400,6 +406,16 @@ mod tests {
         let inner = Error::bad_content("layer is truncated");
         let through: io::Error = inner.into();
         assert_eq!(Error::io("cannot unpack", through).kind(), Kind::BadContent);
+    }
+
+    #[test]
+    fn what_a_library_repeats_is_told_once() {
+        let source =
+            Error::network("DNS error: no records").caused_by(Error::network("no records"));
+        let error = Error::network("no address").caused_by(source);
+        assert_eq!(error.chain(), ["no address", "DNS error: no records"]);
+        let error = Error::network("no address of host").caused_by(Error::network("host"));
+        assert_eq!(error.chain().len(), 2);
     }
 
     #[test]

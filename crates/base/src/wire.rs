@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, IoContext, Kind, Result};
+use crate::error::{Error, FULL, IoContext, Kind, Result};
 
 /// Maximum size of a message, in bytes: whole files are messages, images are not.
 pub const LONGEST: usize = 64 << 20;
@@ -28,6 +28,16 @@ impl From<&Error> for Failure {
             chain: error.chain(),
             hints: error.hints().into_iter().map(str::to_owned).collect(),
         }
+    }
+}
+
+impl Failure {
+    /// Returns the error of another machine: hints about this machine's store do not apply there.
+    pub fn of_another_machine(mut self) -> Error {
+        if let Some(hint) = self.hints.iter_mut().find(|hint| *hint == FULL) {
+            "free space on that file system of the host".clone_into(hint);
+        }
+        self.into()
     }
 }
 
@@ -195,5 +205,15 @@ mod tests {
             assert_eq!(came.chain(), ["cannot write /x", "it is full"]);
             assert_eq!(came.hints(), ["make room"]);
         }
+    }
+
+    #[test]
+    fn a_full_disk_of_another_machine_has_nothing_to_do_with_the_store_here() {
+        let full = io::Error::from_raw_os_error(28);
+        let sent = Error::io("cannot write /x", full).hint("or wait").context("on h1");
+        assert!(sent.hints()[0].contains("--root"));
+        let came = Failure::from(&sent).of_another_machine();
+        assert_eq!(came.hints(), ["free space on that file system of the host", "or wait"]);
+        assert_eq!((came.kind(), came.chain()), (Kind::NoSpace, sent.chain()));
     }
 }

@@ -45,6 +45,8 @@ pub struct ClusterStatus {
     /// queried.
     pub in_place: Option<Report>,
     pub last_backup: Option<LastBackup>,
+    /// Why the last change failed, if it did.
+    pub last_failure: Option<String>,
     /// As they were installed.
     pub installed: Vec<ClusterImage>,
 }
@@ -56,6 +58,7 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
     let work = work.map_err(|error| without_identity(error, cluster, session))?;
     let desired = work.existing()?.clone();
     let phase = desired.cluster.status.phase;
+    let failure = desired.last_failure();
     let prepared = work.recorded(desired)?;
     let files = session.image_files()?;
     let runtime = choice::of(&prepared.context, &files, Validity::default())?;
@@ -73,7 +76,9 @@ pub fn status(cluster: &str, session: &Session<'_>) -> Result<ClusterStatus> {
         own.into_iter().chain(timers).max_by(|one, other| one.created.cmp(&other.created));
     let installed = prepared.context.images.clone();
     let standing = standing(&work.state, work.existing()?)?;
-    Ok(ClusterStatus { phase, standing, status, in_place, last_backup, installed })
+    // What is unfinished says more.
+    let last_failure = failure.filter(|_| standing.unfinished.is_none());
+    Ok(ClusterStatus { phase, standing, status, in_place, last_backup, last_failure, installed })
 }
 
 /// Returns the rootfs images of the open upgrade that the store has: hosts may run either of them.
@@ -183,7 +188,9 @@ impl Certificates {
         let Some((host, Err(error))) = self.hosts.iter().find(|(_, read)| read.is_err()) else {
             return Ok(());
         };
-        Err(Error::new(error.kind(), format!("cannot read the certificates of {host}: {error}")))
+        let told = format!("cannot read the certificates of {host}: {error}");
+        let hints = error.hints().into_iter();
+        Err(hints.fold(Error::new(error.kind(), told), Error::hint))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::session::Session;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_cluster::cluster::clusterfile::{
-    Clusterfile, CommandCondition, Condition, Mount, Phase,
+    Clusterfile, CommandCondition, Condition, FAILED, Mount, Phase,
 };
 use imgctl_cluster::cluster::context::{ClusterContext, RegistryAccess};
 use imgctl_cluster::cluster::{registry_access, state::State};
@@ -123,7 +123,7 @@ impl StateStore for ClusterStateStore {
                 };
                 let mut stored = self.unfinished(phase);
                 stored.cluster.status.conditions =
-                    vec![condition("ApplyClusterError", "Apply Cluster", &time, message)];
+                    vec![condition(FAILED, "Apply Cluster", &time, message)];
                 self.state.save(&stored)
             }
             PhaseUpdate::Gone => {

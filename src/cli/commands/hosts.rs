@@ -49,7 +49,7 @@ pub(crate) struct ExecArgs {
     as_user: bool,
 
     /// Command and arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 

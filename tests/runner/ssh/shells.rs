@@ -35,6 +35,10 @@ fn a_shell_that_runs_no_command_is_named_with_its_words() {
             assert!(said.contains(".bashrc") && !said.contains("sudo"), "{said}");
         }
     }
+    // A file that waits a moment for input gets none, and does not eat that of the command.
+    let waits = "read -t 1 word; eval \"$SSH_ORIGINAL_COMMAND\"";
+    let ran = exec(&format!("ForceCommand {waits}"), &[]).ok();
+    assert!(ran.stdout().ends_with("done"), "{}", ran.stdout());
     // Noise of start-up files, and what they leave behind, is no refusal.
     let noise = "seq 3000; sleep 30 & eval \"$SSH_ORIGINAL_COMMAND\"";
     let ran = exec(&format!("ForceCommand {noise}"), &[]).ok();

@@ -4,6 +4,7 @@
 
 mod checks;
 mod hostile;
+mod installed_anew;
 mod logins;
 mod loss;
 mod same_name;

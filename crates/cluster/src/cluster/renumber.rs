@@ -42,7 +42,8 @@ impl Renumbering {
             .hint("the networks of the cluster are of one family; create a new cluster instead"));
         }
         if is_loopback(&new.name) || of_nobody(&new.name).is_some() {
-            return Err(Error::usage(format!("{} cannot be the address of a host", new.name)));
+            return Err(Error::usage(format!("{} cannot be the address of a host", new.name))
+                .hint("name the address under which the other hosts reach it"));
         }
         Ok(Self { old, new })
     }

@@ -171,7 +171,7 @@ pub fn plan(
     let new: Vec<&Host> =
         context.hosts.iter().filter(|host| new_ids.contains(&host.id())).collect();
     let owned: Vec<Host> = new.iter().copied().cloned().collect();
-    let mut findings = check::findings(&Question {
+    let question = Question {
         context: &context,
         runtime: execution.runtime,
         looks: &looks,
@@ -179,7 +179,16 @@ pub fn plan(
         bytes: &bytes,
         force: execution.force,
         begun: &change.begun,
-    });
+    };
+    let mut findings = check::findings(&question);
+    if change.create && change.restore.is_none() {
+        check::unfit(&question, &mut findings);
+    }
+    // Where hosts only come or go, the others keep what they have.
+    let stays = !change.create && !change.first_image && !change.only_moves_hosts(&context);
+    if stays && !execution.force && !context.is_adopted() && context.uid.is_some() {
+        check::blank(&question, &mut findings);
+    }
     if !change.only_moves_hosts(&context) {
         check::refuse_switch(&context, &behind, &mut findings);
     }
@@ -201,9 +210,11 @@ pub fn plan(
         Planned { behind: behind.clone(), refusal: refusal.clone(), ..planned }
     };
     let is_well = findings.problems.is_empty() && files.failed.is_empty();
-    // Where hosts come or go, the registry's lines change anyway.
-    let stays = !change.create && change.add.is_empty() && context.leaving.is_empty();
-    let members = context.hosts.iter().filter(|_| stays && !change.first_image);
+    let reachable_hosts = reachable(&context, &looks);
+    let moves = Moves::of(&context, &new, &reachable_hosts);
+    // Where the registry's hosts change, all members get other lines anyway.
+    let stays = !change.create && !change.first_image && !moves.tells();
+    let members = context.hosts.iter().filter(|host| stays && !new_ids.contains(&host.id()));
     let names = host_names::repair(execution, &context, members, &looks)?;
     let is_well = is_well && names.lanes.is_empty();
     if change.is_empty(&context) && is_well && files.hosts.is_empty() {
@@ -219,8 +230,6 @@ pub fn plan(
     plan.push(files.phase("sync"));
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
-    let reachable_hosts = reachable(&context, &looks);
-    let moves = Moves::of(&context, &new, &reachable_hosts);
     // Another member serves before one that does leaves.
     if moves.at_once {
         plan.extend(moves.follow(execution, &context)?);

@@ -105,6 +105,41 @@ pub struct Question<'a> {
     pub begun: &'a BTreeSet<String>,
 }
 
+/// Adds members that have nothing of the cluster: what its scripts did there is gone with the files, which
+/// alone would not bring it back.
+pub(crate) fn blank(question: &Question<'_>, found: &mut Findings) {
+    let context = question.context;
+    let new: BTreeSet<String> = question.new.iter().map(Host::id).collect();
+    for host in context.hosts.iter().filter(|host| !new.contains(&host.id())) {
+        if let Some(Ok(facts)) = question.looks.get(&host.id())
+            && ownership::has_nothing(context, facts)
+        {
+            let what =
+                "it has nothing of the cluster: it was installed anew, or its data was removed";
+            let problem = Problem::new(
+                what.to_owned(),
+                "`imgctl delete` it and `imgctl add` it again; if it is the first control plane, \
+                 `imgctl restore` a backup, or `imgctl reset` and create the cluster again; --force \
+                 puts its files back and runs no script",
+            );
+            found.problems.entry(host.id()).or_default().push(problem);
+        }
+    }
+}
+
+/// Adds the hosts that the runtime of a new cluster cannot use.
+pub(crate) fn unfit(question: &Question<'_>, found: &mut Findings) {
+    for host in question.new {
+        if let Some(Ok(facts)) = question.looks.get(&host.id())
+            && let Err(error) = question.runtime.fits(question.context, host, facts)
+        {
+            let hint = error.hints().first().map(ToString::to_string).unwrap_or_default();
+            let problem = Problem::new(error.message().to_owned(), &hint);
+            found.problems.entry(host.id()).or_default().push(problem);
+        }
+    }
+}
+
 pub fn findings(question: &Question<'_>) -> Findings {
     let mut found = Findings::default();
     let context = question.context;

@@ -110,9 +110,21 @@ pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
     Ok(())
 }
 
+/// Whether a host has neither the UID nor a tree of any cluster that could be this one. A mere question
+/// leaves files.
+pub(crate) fn has_nothing(context: &ClusterContext, facts: &Facts) -> bool {
+    match owner(context, facts) {
+        Owner::Nobody => true,
+        Owner::Unmarked => !facts.cluster_trees.contains(&context.name),
+        Owner::Ours | Owner::Other(_) => false,
+    }
+}
+
 /// Returns the IDs of hosts that have nothing of this cluster.
 pub(crate) fn blank(context: &ClusterContext, looks: &Looks) -> BTreeSet<String> {
-    let is_blank = |facts: &Facts| matches!(owner(context, facts), Owner::Nobody | Owner::Other(_));
+    let is_blank = |facts: &Facts| {
+        has_nothing(context, facts) || matches!(owner(context, facts), Owner::Other(_))
+    };
     let hosts = context.hosts.iter().map(Host::id);
     hosts.filter(|id| matches!(looks.get(id), Some(Ok(facts)) if is_blank(facts))).collect()
 }
@@ -249,5 +261,21 @@ mod tests {
         assert_eq!(phase(&context, &looks, &BTreeSet::new()).lanes.len(), 1);
         let looks: Looks = [(host.id(), Ok(says(&context, &["c"], &[("c", OWN)])))].into();
         assert!(phase(&context, &looks, &BTreeSet::new()).lanes.is_empty());
+    }
+
+    #[test]
+    fn a_host_with_the_files_of_a_question_alone_has_nothing() {
+        let context = context();
+        let host = &context.hosts[0];
+        let mut seen = facts(host);
+        assert!(has_nothing(&context, &seen));
+        seen.clusters = vec!["c".to_owned()];
+        assert!(has_nothing(&context, &seen), "`status` was asked meanwhile");
+        // A host from before clusters had UIDs.
+        seen.cluster_trees = vec!["c".to_owned()];
+        assert!(!has_nothing(&context, &seen));
+        seen.cluster_trees.clear();
+        seen.cluster_uids.insert("c".to_owned(), OWN.to_owned());
+        assert!(!has_nothing(&context, &seen));
     }
 }

@@ -42,6 +42,11 @@ impl<'a> Moves<'a> {
         }
     }
 
+    /// Whether members learn of other registry hosts.
+    pub(crate) fn tells(&self) -> bool {
+        !self.tell.is_empty()
+    }
+
     /// Returns the phases that start missing registries and then update the clients on all members.
     pub(crate) fn follow(
         &self,

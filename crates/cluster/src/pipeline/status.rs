@@ -192,6 +192,10 @@ fn of_host(
         Ok(known) => known,
         Err(error) => {
             status.problems.push(error.to_string());
+            // It answers: another host key, or no login.
+            if error.kind() == Kind::Denied {
+                status.problems.extend(error.hints().into_iter().map(str::to_owned));
+            }
             return status;
         }
     };

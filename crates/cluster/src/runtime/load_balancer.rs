@@ -48,19 +48,19 @@ fn state_file(context: &ClusterContext) -> String {
     format!("/run/{}.state", unit(context))
 }
 
-fn server(host: &Host) -> String {
-    join_port(host.ip(), API_PORT)
+/// A control plane that is out of service, at the address that workers know.
+#[derive(Clone, Copy)]
+struct Out<'a> {
+    host: &'a Host,
+    ip: &'a str,
 }
 
 /// Returns `address:port` of each control plane, one per line. A load balancer of an earlier imgctl
 /// version treats the line of a server that is out as a comment, and sends it no traffic either.
-fn servers(context: &ClusterContext, out: Option<&Host>) -> String {
-    let line = |host: &Host| {
-        if out.is_some_and(|out| out.address == host.address) {
-            format!("#out {} {OUT_SECONDS}\n", server(host))
-        } else {
-            format!("{}\n", server(host))
-        }
+fn servers(context: &ClusterContext, out: Option<Out<'_>>) -> String {
+    let line = |host: &Host| match out.filter(|out| out.host.address == host.address) {
+        Some(out) => format!("#out {} {OUT_SECONDS}\n", join_port(out.ip, API_PORT)),
+        None => format!("{}\n", join_port(host.ip(), API_PORT)),
     };
     context.control_planes().map(line).collect()
 }
@@ -160,7 +160,16 @@ fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
 /// Takes the host's API server out of the workers' load balancers before `action`, because the
 /// action stops it; [`put_back`] reverts that. A repeated run restarts the time that the server
 /// stays out.
-pub(crate) fn taken_out_before(context: &ClusterContext, mut action: Action) -> Action {
+pub(crate) fn taken_out_before(context: &ClusterContext, action: Action) -> Action {
+    taken_out(context, action, None)
+}
+
+/// Like [`taken_out_before`], for a host that has a new address and that workers know by its `old` one.
+pub(crate) fn taken_out_at(context: &ClusterContext, action: Action, old: &str) -> Action {
+    taken_out(context, action, Some(old.to_owned()))
+}
+
+fn taken_out(context: &ClusterContext, mut action: Action, known: Option<String>) -> Action {
     if context.control_planes().count() < 2 || context.workers().next().is_none() {
         return action;
     }
@@ -170,7 +179,8 @@ pub(crate) fn taken_out_before(context: &ClusterContext, mut action: Action) -> 
         "remove this API server from the workers' load balancers until its gate passes".to_owned(),
     );
     action.does = std::sync::Arc::new(move |site| {
-        tell_workers(site, true);
+        let ip = known.as_deref().unwrap_or_else(|| site.host.ip());
+        tell_workers(site, &tell_out(site.context, Out { host: site.host, ip }), "-out");
         does(site)
     });
     action
@@ -183,7 +193,7 @@ pub(crate) fn put_back(context: &ClusterContext) -> Vec<Action> {
     }
     let says = "return this API server to the workers' load balancers";
     let action = Action::new("balancers-back", says, |site| {
-        tell_workers(site, false);
+        tell_workers(site, &tell_back(site.context, site.host), "-back");
         Ok(())
     });
     vec![action]
@@ -191,10 +201,8 @@ pub(crate) fn put_back(context: &ClusterContext) -> Vec<Action> {
 
 /// Sends the list to all workers. A worker that cannot be notified is not an error: its load
 /// balancer checks `/readyz` itself.
-fn tell_workers(site: &Site<'_>, out: bool) {
-    let line = tell_line(site.context, site.host, out);
+fn tell_workers(site: &Site<'_>, line: &str, suffix: &str) {
     let line = &Line::repeatable(line);
-    let suffix = if out { "-out" } else { "-back" };
     let workers: Vec<&Host> = site.context.workers().collect();
     for some in workers.chunks(AT_ONCE) {
         std::thread::scope(|scope| {
@@ -217,21 +225,25 @@ fn tell_workers(site: &Site<'_>, out: bool) {
     }
 }
 
-/// Returns the shell line that writes the list and, if a server is taken out, waits until it has no
-/// more connections. A load balancer of an earlier imgctl version does not report its state, so the
-/// line does not wait for it.
-fn tell_line(context: &ClusterContext, host: &Host, out: bool) -> String {
-    let (file, server) = (servers_file(context), server(host));
-    let put = |text: &str| {
-        let words: String = text.lines().map(|line| format!(" '{line}'")).collect();
-        format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
-    };
-    if !out {
-        return format!(
-            "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
-            put(&servers(context, None))
-        );
-    }
+/// Returns the shell line that writes a list of servers.
+fn put(file: &str, servers: &str) -> String {
+    let words: String = servers.lines().map(|line| format!(" '{line}'")).collect();
+    format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
+}
+
+/// Returns the shell line that puts a server back.
+fn tell_back(context: &ClusterContext, host: &Host) -> String {
+    let (file, server) = (servers_file(context), join_port(host.ip(), API_PORT));
+    format!(
+        "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
+        put(&file, &servers(context, None))
+    )
+}
+
+/// Returns the shell line that takes a server out and waits until it has no more connections. A load
+/// balancer of an earlier imgctl version does not report its state, so the line does not wait for it.
+fn tell_out(context: &ClusterContext, out: Out<'_>) -> String {
+    let (file, server) = (servers_file(context), join_port(out.ip, API_PORT));
     format!(
         "[ -e {file} ] || exit 0\n\
          {put}pid=$(systemctl show -p MainPID --value {unit} || true)\n\
@@ -241,7 +253,7 @@ fn tell_line(context: &ClusterContext, host: &Host, out: bool) -> String {
          sleep 0.25\n\
          done\n\
          echo 'connections to {server} are still open'",
-        put = put(&servers(context, Some(host))),
+        put = put(&file, &servers(context, Some(out))),
         unit = unit(context),
         state = state_file(context),
         pattern = server.replace('.', "\\.").replace('[', "\\[").replace(']', "\\]"),

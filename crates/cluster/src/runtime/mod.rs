@@ -24,6 +24,7 @@ pub mod wait;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
 
 pub use action::{Action, HostPool};
@@ -106,6 +107,11 @@ pub trait Runtime: Send + Sync {
     /// that write them.
     fn hosts_blocks(&self, _context: &ClusterContext, _host: &Host) -> Vec<(String, Action)> {
         Vec::new()
+    }
+
+    /// Fails if `host`, which has reported `facts`, cannot be a member of a cluster that is created.
+    fn fits(&self, _context: &ClusterContext, _host: &Host, _facts: &Facts) -> Result<()> {
+        Ok(())
     }
 
     /// Returns the TCP ports that must be free on `host` before it joins the cluster.

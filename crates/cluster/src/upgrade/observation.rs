@@ -104,6 +104,17 @@ pub struct KubeletSeen {
     pub(crate) kubeadm_flags: BTreeSet<String>,
     /// Feature gates in its flags and configuration.
     pub(crate) gates: BTreeSet<String>,
+    /// Those of the gates that its flags set.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) flag_gates: BTreeSet<String>,
+    /// `--fail-cgroupv1`, and `failCgroupV1` of its configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fail_cgroup_v1_flag: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fail_cgroup_v1: Option<bool>,
+    /// `failSwapOn` of its configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fail_swap_on: Option<bool>,
     /// Fields of its configuration; nested fields with dots.
     pub fields: BTreeSet<String>,
 }
@@ -138,6 +149,12 @@ pub struct ApiSeen {
     pub(crate) deprecated: Vec<DeprecatedSeen>,
     /// `ClusterConfiguration` of kubeadm-config.
     pub(crate) cluster_configuration: Option<Value>,
+    /// `KubeletConfiguration` of kubelet-config, which `kubeadm upgrade` and `kubeadm join` write to hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kubelet_configuration: Option<Value>,
+    /// `KubeProxyConfiguration` of kube-proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proxy_configuration: Option<Value>,
     pub(crate) corefile: Option<String>,
     /// Who else holds the cluster's Lease; set by whoever plans without holding it.
     pub lease_holder: Option<String>,

@@ -19,8 +19,8 @@ pub use hosts::Surroundings;
 pub use login::{SecretSource, Ssh};
 #[allow(unused_imports, reason = "what pipelines write is read here only")]
 pub use model::{
-    Adopted, ClusterDocument, Clusterfile, CommandCondition, Condition, HostGroup, Mount, Phase,
-    Status, is_confidential,
+    Adopted, ClusterDocument, Clusterfile, CommandCondition, Condition, FAILED, HostGroup, Mount,
+    Phase, Status, is_confidential,
 };
 pub use read::{read, read_additions, read_stored};
 pub use template::{Values, escape, render};

@@ -148,9 +148,12 @@ pub struct Mount {
     pub extra: Map<String, Value>,
 }
 
+/// Type of the condition after a change that failed.
+pub const FAILED: &str = "ApplyClusterError";
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Condition {
-    /// `ApplyClusterSuccess`, `ApplyClusterError`.
+    /// `ApplyClusterSuccess`, or [`FAILED`].
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
@@ -177,6 +180,13 @@ impl Clusterfile {
     /// Whether the cluster has been created (in sealos: a creation time is set).
     pub fn exists(&self) -> bool {
         self.cluster.created.is_some()
+    }
+
+    /// Returns when the last change failed, and why, if it did.
+    pub fn last_failure(&self) -> Option<String> {
+        let last = self.cluster.status.conditions.last()?;
+        let time = last.time.as_deref().unwrap_or("an unknown time");
+        (last.kind == FAILED).then(|| format!("{time}: {}", last.message))
     }
 
     /// Whether sealos has managed the cluster so far: it does not record digests.

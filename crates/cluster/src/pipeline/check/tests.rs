@@ -129,3 +129,29 @@ fn an_even_number_of_control_planes_is_worth_a_note() {
     let found = ask(&context, &looks(&context, &|_, _| {}), 0, false);
     assert!(found.notes[0].contains("2 control planes"), "{:?}", found.notes);
 }
+
+#[test]
+fn hosts_that_the_runtime_cannot_use_are_told_before_anything_is_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let context = sample_context("c", hosts(1, 1), directory.path());
+    let known = looks(&context, &|number, facts| {
+        if number == 1 {
+            facts.kernel = "unfit".to_owned();
+        }
+    });
+    let mut found = Findings::default();
+    let question = Question {
+        context: &context,
+        runtime: &Bare,
+        looks: &known,
+        new: &context.hosts,
+        bytes: &BTreeMap::new(),
+        force: false,
+        begun: &BTreeSet::new(),
+    };
+    unfit(&question, &mut found);
+    let id = context.hosts[1].id();
+    assert_eq!(found.problems.keys().collect::<Vec<_>>(), [&id]);
+    let error = Problem::error(&id, &found.problems[&id]);
+    assert_eq!((error.message(), error.hints()), (&*format!("{id}: unfit"), vec!["take another"]));
+}

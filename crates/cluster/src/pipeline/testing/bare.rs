@@ -3,7 +3,8 @@
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::Line;
 use crate::runtime::{Action, Runtime};
-use imgctl_base::error::Result;
+use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
 
 /// A runtime whose steps each consist of one command. Creating a cluster, joining and leaving must
@@ -58,6 +59,13 @@ impl Runtime for Bare {
 
     fn reset(&self, _context: &ClusterContext, _host: &Host) -> Result<Vec<Action>> {
         Ok(vec![command("reset")])
+    }
+
+    fn fits(&self, _context: &ClusterContext, host: &Host, facts: &Facts) -> Result<()> {
+        match facts.kernel.as_str() {
+            "unfit" => Err(Error::failed(format!("{}: unfit", host.id())).hint("take another")),
+            _ => Ok(()),
+        }
     }
 
     fn ports(&self, _context: &ClusterContext, _host: &Host) -> Vec<u16> {

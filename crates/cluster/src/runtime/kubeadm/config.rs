@@ -19,6 +19,12 @@ use imgctl_host::host::address::join_port;
 /// Name that hosts use to reach the API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";
 
+const CGROUPS: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in a \
+KubeletConfiguration of the Clusterfile";
+const CGROUPS_OF_CLUSTER: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: \
+false in a KubeletConfiguration of the Clusterfile and run `imgctl apply` before the host joins: kubeadm \
+takes the configuration from the ConfigMap kube-system/kubelet-config";
+
 /// Returns the LVScare image, if the rootfs image names one. Workers of an adopted cluster reach
 /// the API in their own way.
 pub(crate) fn lvscare_image(context: &ClusterContext) -> Option<&str> {
@@ -35,6 +41,8 @@ pub(super) struct Inputs<'a> {
     pub version: &'a Version,
     /// The image's `etc/kubeadm.yml`.
     pub image: Option<&'a str>,
+    /// The KubeletConfiguration of a backup, with what was changed in the cluster itself.
+    pub kubelet: Option<&'a Value>,
     /// Names added by `imgctl cert --alt-names`.
     pub alt_names: &'a [String],
     pub validity: Validity,
@@ -66,6 +74,11 @@ impl Config {
             let image = Documents::read(text)
                 .context(|| "cannot use etc/kubeadm.yml of the rootfs image".to_owned())?;
             documents.lay(image);
+        }
+        if let Some(kubelet) = inputs.kubelet {
+            let kept = Documents::collect(std::slice::from_ref(kubelet))
+                .context(|| "cannot use the KubeletConfiguration of the backup".to_owned())?;
+            documents.lay(kept);
         }
         let users = Documents::collect(&context.documents)
             .context(|| "cannot use the kubeadm documents of the Clusterfile".to_owned())?;
@@ -162,22 +175,31 @@ impl Config {
         })
     }
 
-    /// Checks that the kubelet supports this host's cgroup version.
-    pub(crate) fn check_cgroups(&self, cgroup_v2: bool, host: &str) -> Result<()> {
-        if cgroup_v2 || self.version.minor < 35 {
-            return Ok(());
-        }
-        if self.documents.kubelet["failCgroupV1"] == Value::Bool(false) {
+    /// Checks that the kubelet supports this host's cgroup version. `written`: the KubeletConfiguration
+    /// that kubeadm takes from the cluster which the host joins.
+    pub(crate) fn check_cgroups(
+        &self,
+        cgroup_v2: bool,
+        host: &str,
+        written: Option<&Value>,
+    ) -> Result<()> {
+        let kubelet = written.unwrap_or(&self.documents.kubelet);
+        if !self.refuses_cgroups(cgroup_v2) || kubelet["failCgroupV1"] == Value::Bool(false) {
             return Ok(());
         }
         Err(Error::failed(format!(
             "{host}: it uses control groups v1, which the kubelet of {} rejects",
             self.version.text
         ))
-        .hint(
-            "boot it with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in a \
-             KubeletConfiguration of the Clusterfile",
-        ))
+        .hint(match written {
+            Some(_) => CGROUPS_OF_CLUSTER,
+            None => CGROUPS,
+        }))
+    }
+
+    /// Whether the kubelet does not start on such a host unless it is told to.
+    pub(crate) fn refuses_cgroups(&self, cgroup_v2: bool) -> bool {
+        !cgroup_v2 && self.version.minor >= 35
     }
 
     /// Returns the Node's name: `nodeRegistration.name`, or the hostname.

@@ -2,15 +2,18 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use serde_json::Value;
+
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::host_kubeconfig;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
 use crate::runtime::kubeadm::place::{self, write};
 use crate::runtime::kubeadm::settings::{Settings, etc};
-use crate::runtime::kubectl::ADMIN_CONF;
-use imgctl_base::error::{Error, Result};
+use crate::runtime::kubectl::{ADMIN_CONF, quoted};
+use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_host::agent::protocol::HostsBlock;
+use imgctl_template::yaml;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 pub(super) const CONFIG: &str = "kubeadm-init.yaml";
@@ -39,18 +42,26 @@ pub(super) fn actions(
     actions_with(context, host, settings, planned, None)
 }
 
-/// Like [`actions`], for a cluster whose data `data` puts in place before kubeadm runs.
+/// The data of a backup that a cluster begins with.
+pub(super) struct Restored {
+    /// Puts it in place before kubeadm runs.
+    pub(super) data: Action,
+    /// Directory on the host with the files of the backup.
+    pub(super) folder: String,
+}
+
+/// Like [`actions`], for a cluster that begins with the data of a backup.
 pub(super) fn actions_with(
     context: &ClusterContext,
     host: &Host,
     settings: &Settings,
     planned: &Config,
-    data: Option<Action>,
+    restored: Option<Restored>,
 ) -> Result<Vec<Action>> {
     let mut actions = before(settings, planned, true);
     let file = etc(context, CONFIG);
-    let is_restored = data.is_some();
-    let text = if is_restored {
+    let folder = restored.as_ref().map(|restored| restored.folder.clone());
+    let text = if restored.is_some() {
         planned.clone().keeping_addons()?.init_text()?
     } else {
         planned.init_text()?
@@ -61,18 +72,21 @@ pub(super) fn actions_with(
         format!("write {file} (mode 0600):\n{}", shown(&text)),
         &text,
         move |site| {
-            let (_, mut config) = config.config(site)?;
-            if is_restored {
-                config = config.keeping_addons()?;
-            }
-            config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
+            let config = match &folder {
+                Some(folder) => {
+                    let kubelet = kubelet_of_backup(site, folder)?;
+                    config.config_with(site, kubelet.as_ref())?.1.keeping_addons()?
+                }
+                None => config.config(site)?.1,
+            };
+            config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host(), None)?;
             let file = etc(site.context, CONFIG);
             write(site.agent, &file, 0o600, &config.init_text()?)
         },
     ));
     actions.push(api_name(host));
     let mut ignored = IGNORED.to_owned();
-    if let Some(data) = data {
+    if let Some(Restored { data, .. }) = restored {
         actions.push(data);
         ignored.push_str(&format!(",DirAvailable-{}", planned.etcd_data().replace('/', "-")));
     }
@@ -100,6 +114,21 @@ pub(super) fn actions_with(
         },
     ));
     Ok(actions)
+}
+
+/// Returns the configuration of the cluster's kubelets as the backup has it: `kubeadm init` replaces the
+/// ConfigMap in the data, with what was changed there.
+fn kubelet_of_backup(site: &Site<'_>, folder: &str) -> Result<Option<Value>> {
+    let line = format!(
+        "cd {}; if [ -e files.tar ]; then tar --no-same-owner -xf files.tar ./cluster 2>/dev/null || true; fi",
+        quoted(folder)
+    );
+    site.run_on(site.agent, &Line::query(line), "-unpack")?;
+    let path = format!("{folder}/cluster/configmap-kubelet-config.json");
+    let Some(text) = place::read(site.agent, &path)? else { return Ok(None) };
+    let map: Value = serde_json::from_str(&text)
+        .doing(|| "the ConfigMap kubelet-config of the backup is damaged".to_owned())?;
+    map["data"]["kubelet"].as_str().map(yaml::parse).transpose()
 }
 
 fn command(file: &str, ignored: &str) -> String {

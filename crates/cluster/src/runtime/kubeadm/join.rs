@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::context::{ClusterContext, Host};
 use crate::cluster::registry_access::random;
@@ -18,6 +18,7 @@ use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_bal
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::join_port;
+use imgctl_template::yaml;
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
@@ -134,6 +135,13 @@ fn join(
     Ok(action.within(LONG))
 }
 
+/// Returns the configuration that kubeadm gives the kubelets of hosts that join.
+fn kubelet_configuration(kubectl: &Kubectl<'_>) -> Result<Option<Value>> {
+    let map = kubectl.find(&["configmap", "kubelet-config", "-n", "kube-system"])?;
+    let text = map.as_ref().and_then(|map| map["data"]["kubelet"].as_str());
+    text.map(yaml::parse).transpose()
+}
+
 struct Joining<'a> {
     site: &'a Site<'a>,
     settings: &'a Settings,
@@ -148,8 +156,13 @@ impl Joining<'_> {
             return Ok(());
         }
         let (state, config) = self.settings.config(site)?;
-        config.check_cgroups(site.agent.facts()?.cgroup_v2, site.agent.host())?;
         let kubectl = Kubectl::elsewhere(site)?;
+        let cgroup_v2 = site.agent.facts()?.cgroup_v2;
+        if config.refuses_cgroups(cgroup_v2) {
+            // What kubeadm will give this kubelet, whatever the Clusterfile says.
+            let written = kubelet_configuration(&kubectl)?;
+            config.check_cgroups(cgroup_v2, site.agent.host(), written.as_ref())?;
+        }
         let token = Token::generate()?;
         token.announce(&kubectl)?;
         let pin = Pki::load(site.state())?.ca.pin();

@@ -45,6 +45,7 @@ use crate::runtime::{
     rotation::Rotator, upgrade::Upgrader,
 };
 use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
 
 /// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
@@ -83,6 +84,7 @@ impl<'a> Kubeadm<'a> {
             &Inputs {
                 version: &settings.version,
                 image: image.as_deref(),
+                kubelet: None,
                 alt_names: &settings::alt_names(context)?,
                 validity: settings.validity,
             },
@@ -236,6 +238,11 @@ impl Runtime for Kubeadm<'_> {
             return Vec::new();
         }
         vec![(init::hosts_block(context), init::api_name(host))]
+    }
+
+    fn fits(&self, context: &ClusterContext, host: &Host, facts: &Facts) -> Result<()> {
+        let (_, planned) = self.of(context, host)?;
+        planned.check_cgroups(facts.cgroup_v2, &host.id(), None)
     }
 
     fn ports(&self, context: &ClusterContext, host: &Host) -> Vec<u16> {

@@ -1,5 +1,7 @@
 //! Shared state of a plan's actions, and the configuration as seen on the host that they run on.
 
+use serde_json::Value;
+
 use crate::cluster::context::ClusterContext;
 use crate::runtime::action::Site;
 use crate::runtime::certificates::{pki::Pki, validity::Validity};
@@ -23,6 +25,15 @@ impl Settings {
     /// Returns the configuration of the host that the action runs on. Reads `etc/kubeadm.yml` on
     /// that host, where it is rendered with the host's variables.
     pub(super) fn config(&self, site: &Site<'_>) -> Result<(HostState, Config)> {
+        self.config_with(site, None)
+    }
+
+    /// Like [`Self::config`], with the KubeletConfiguration of a backup.
+    pub(super) fn config_with(
+        &self,
+        site: &Site<'_>,
+        kubelet: Option<&Value>,
+    ) -> Result<(HostState, Config)> {
         let state = HostState::observe(site)?;
         let path = format!("{}/etc/kubeadm.yml", site.context.paths.rootfs());
         let file = site.agent.read_file(&path, LONGEST_FILE)?;
@@ -34,6 +45,7 @@ impl Settings {
             &Inputs {
                 version: &self.version,
                 image: text.as_deref(),
+                kubelet,
                 alt_names: &alt_names(site.context)?,
                 validity: self.validity,
             },

@@ -127,7 +127,8 @@ impl Agent for Namespace {
         let mut addresses = vec![self.ip.clone()];
         addresses.extend(self.also.lock().unwrap().iter().cloned());
         let hostname = self.hostname.clone();
-        Ok(Facts { hostname, cgroup_v2: true, addresses, ..Facts::default() })
+        let cgroup_v2 = !self.log.join("cgroup-v1").exists();
+        Ok(Facts { hostname, cgroup_v2, addresses, ..Facts::default() })
     }
 
     fn inventory(&self, _: &InventoryQuestion) -> Result<Inventory> {

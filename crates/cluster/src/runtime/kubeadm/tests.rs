@@ -88,6 +88,7 @@ fn build(context: &ClusterContext, at: usize, image: Option<&str>) -> Result<Con
         &Inputs {
             version: &Version::of(context)?,
             image,
+            kubelet: None,
             alt_names: &[],
             validity: Validity::default(),
         },
@@ -306,16 +307,33 @@ fn what_cannot_work_is_refused_before_anything_is_done() {
 fn the_kubelet_of_a_host_with_old_control_groups() {
     let config =
         |version: &str, documents| build(&context(version, three(), documents), 0, None).unwrap();
-    config("v1.34.1", Vec::new()).check_cgroups(false, "h").unwrap();
-    config("v1.35.0", Vec::new()).check_cgroups(true, "h").unwrap();
-    let error = config("v1.35.0", Vec::new()).check_cgroups(false, "h").unwrap_err();
+    config("v1.34.1", Vec::new()).check_cgroups(false, "h", None).unwrap();
+    config("v1.35.0", Vec::new()).check_cgroups(true, "h", None).unwrap();
+    let error = config("v1.35.0", Vec::new()).check_cgroups(false, "h", None).unwrap_err();
     assert!(error.hints()[0].contains("failCgroupV1"), "{error}");
     let allowed = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failCgroupV1": false,
     });
-    config("v1.35.0", vec![allowed]).check_cgroups(false, "h").unwrap();
+    let own = config("v1.35.0", vec![allowed.clone()]);
+    own.check_cgroups(false, "h", None).unwrap();
+    // A host that joins gets what the cluster has.
+    let error = own.check_cgroups(false, "h", Some(&json!({}))).unwrap_err();
+    assert!(error.hints()[0].contains("imgctl apply"), "{error}");
+    let bare = config("v1.35.0", Vec::new());
+    bare.check_cgroups(false, "h", Some(&json!({"failCgroupV1": false}))).unwrap();
+
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    let facts = |cgroup_v2| Facts { cgroup_v2, ..Facts::default() };
+    let fits = |documents, cgroup_v2| {
+        let context = context("v1.35.0", three(), documents);
+        kubeadm.fits(&context, &context.hosts[2], &facts(cgroup_v2))
+    };
+    fits(Vec::new(), true).unwrap();
+    fits(vec![allowed], false).unwrap();
+    let error = fits(Vec::new(), false).unwrap_err();
+    assert!(error.to_string().contains("control groups v1"), "{error}");
 }
 
 #[test]
@@ -327,7 +345,13 @@ fn kube_proxy_uses_ipvs_only_where_the_kernel_has_it_and_before_1_35() {
         let host = &context.hosts[0];
         let state = HostState { ipvs, ..HostState::expected(&context, host) };
         let version = &Version::of(&context).unwrap();
-        let inputs = Inputs { version, image: None, alt_names: &[], validity: Validity::default() };
+        let inputs = Inputs {
+            version,
+            image: None,
+            kubelet: None,
+            alt_names: &[],
+            validity: Validity::default(),
+        };
         let config = Config::build(&context, host, &state, &inputs).unwrap();
         let proxy = &config.documents().proxy;
         assert_eq!(proxy["mode"].as_str(), expected, "{proxy}");

@@ -128,7 +128,7 @@ fn raw_pods(api: &dyn Api) -> Answer<Vec<String>> {
 
 /// Queries single objects.
 fn objects(api: &dyn Api, seen: &mut ApiSeen, unknown: &mut BTreeMap<String, String>) {
-    let mut get = |what: &str, path: &str| match api.get(path) {
+    let get = |what: &str, path: &str, unknown: &mut BTreeMap<String, String>| match api.get(path) {
         Ok(object) => Some(object),
         Err(error) => {
             if !error.is_not_found() {
@@ -137,25 +137,29 @@ fn objects(api: &dyn Api, seen: &mut ApiSeen, unknown: &mut BTreeMap<String, Str
             None
         }
     };
-    seen.kube_system = get("namespace kube-system", "/api/v1/namespaces/kube-system")
+    seen.kube_system = get("namespace kube-system", "/api/v1/namespaces/kube-system", unknown)
         .map(|namespace| text(&namespace, "/metadata/uid"));
-    seen.version = get("version", "/version").map(|version| text(&version, "/gitVersion"));
+    seen.version = get("version", "/version", unknown).map(|version| text(&version, "/gitVersion"));
     let data = |object: Value, key: &str| {
         let value = object.get("data")?.get(key)?.as_str()?;
         Some(value.to_owned())
     };
     let map = |name: &str| format!("/api/v1/namespaces/kube-system/configmaps/{name}");
-    seen.corefile = get("CoreDNS", &map("coredns")).and_then(|object| data(object, "Corefile"));
-    let kubeadm = get("kubeadm-config", &map("kubeadm-config"));
-    let written = kubeadm.and_then(|object| data(object, "ClusterConfiguration"));
-    if let Some(written) = written {
-        match serde_saphyr::from_str::<Value>(&written) {
-            Ok(read) => seen.cluster_configuration = Some(read),
+    seen.corefile =
+        get("CoreDNS", &map("coredns"), unknown).and_then(|object| data(object, "Corefile"));
+    let written = |name: &str, key: &str, unknown: &mut BTreeMap<String, String>| {
+        let text = get(name, &map(name), unknown).and_then(|object| data(object, key))?;
+        match serde_saphyr::from_str::<Value>(&text) {
+            Ok(read) => Some(read),
             Err(error) => {
-                unknown.insert("kubeadm-config".to_owned(), error.to_string());
+                unknown.insert(name.to_owned(), error.to_string());
+                None
             }
         }
-    }
+    };
+    seen.cluster_configuration = written("kubeadm-config", "ClusterConfiguration", unknown);
+    seen.kubelet_configuration = written("kubelet-config", "kubelet", unknown);
+    seen.proxy_configuration = written("kube-proxy", "config.conf", unknown);
     match api.raw("/metrics") {
         Ok(metrics) => seen.deprecated = deprecated(&String::from_utf8_lossy(&metrics)),
         Err(error) => {

@@ -54,6 +54,8 @@ fi
 for name in kube-apiserver kube-controller-manager kube-scheduler etcd; do
   file=/etc/kubernetes/manifests/$name.yaml
   if [ -r "$file" ]; then printf 'manifest\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
+done
+for name in kube-apiserver kube-controller-manager kube-scheduler etcd kubeletconfiguration; do
   for file in "$patches"/"$name"*; do
     if [ -r "$file" ]; then printf 'patch\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
   done
@@ -176,6 +178,7 @@ pub(crate) fn output(key: &str, agent: &dyn Agent, name: &str, line: &str) -> Re
 /// Parses the output of the probe.
 pub(super) fn understand(text: &str, seen: &mut HostSeen) {
     let mut lines = text.lines();
+    let mut before = "";
     while let Some(line) = lines.next() {
         let words: Vec<&str> = line.split('\t').collect();
         match words[..] {
@@ -191,7 +194,15 @@ pub(super) fn understand(text: &str, seen: &mut HostSeen) {
                 let name = image.trim_matches(['"', '\'']);
                 seen.sandbox_image = Some(name.to_owned()).filter(|name| !name.is_empty());
             }
-            ["word", word] => flag(word, &mut seen.kubelet),
+            // `--feature-gates A=true`
+            ["word", gates] if before == "--feature-gates" && !gates.starts_with("--") => {
+                flag(&format!("--feature-gates={gates}"), &mut seen.kubelet);
+                before = "";
+            }
+            ["word", word] => {
+                flag(word, &mut seen.kubelet);
+                before = word;
+            }
             ["kubeadm", word] => kubeadm_flag(word, &mut seen.kubelet),
             ["settings", _] => configuration(&until_end(&mut lines), &mut seen.kubelet),
             ["manifest", name] => {
@@ -252,8 +263,14 @@ pub(super) fn flag(word: &str, seen: &mut KubeletSeen) {
     let (flag, value) = word.split_once('=').unwrap_or((word, ""));
     if flag == "feature-gates" {
         let gates = value.split(',').filter_map(|gate| gate.split('=').next());
-        let gates = gates.filter(|gate| !gate.is_empty());
-        seen.gates.extend(gates.map(str::to_owned));
+        let gates: Vec<String> =
+            gates.map(str::trim).filter(|gate| !gate.is_empty()).map(str::to_owned).collect();
+        seen.flag_gates.extend(gates.iter().cloned());
+        seen.gates.extend(gates);
+    }
+    if flag == "fail-cgroupv1" {
+        seen.fail_cgroup_v1_flag =
+            Some(!matches!(value, "false" | "False" | "FALSE" | "f" | "F" | "0"));
     }
     seen.flags.insert(flag.to_owned());
 }
@@ -272,6 +289,8 @@ pub(super) fn configuration(text: &str, seen: &mut KubeletSeen) {
     let Ok(Value::Object(fields)) = yaml::parse(text) else {
         return;
     };
+    seen.fail_cgroup_v1 = fields.get("failCgroupV1").and_then(Value::as_bool);
+    seen.fail_swap_on = fields.get("failSwapOn").and_then(Value::as_bool);
     for (name, value) in &fields {
         let inner = value.as_object();
         if name == "featureGates" {

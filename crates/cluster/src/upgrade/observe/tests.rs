@@ -208,8 +208,8 @@ fn what_the_probe_prints_is_understood() {
     let pem = String::from_utf8(made.stdout).unwrap();
     let text = format!(
         "free\t/var/lib/etcd\t1024\nswap\tyes\nname\tN1\nsandbox\t\"r.io/pause:3.10\"\n\
-         word\t/usr/bin/kubelet\nword\t--feature-gates=A=true,B=false\nword\t--node-ip=1\nkubeadm\tKUBELET_KUBEADM_ARGS=\"--node-ip=1\nkubeadm\t--x=2\"\n\
-         settings\t\nkind: KubeletConfiguration\nfeatureGates: {{C: true}}\nlogging:\n  sanitization: true\n\nend\n\
+         word\t/usr/bin/kubelet\nword\t--feature-gates=A=true,B=false\nword\t--node-ip=1\nword\t--feature-gates\nword\tD=true\nword\t--fail-cgroupv1=false\nkubeadm\tKUBELET_KUBEADM_ARGS=\"--node-ip=1\nkubeadm\t--x=2\"\n\
+         settings\t\nkind: KubeletConfiguration\nfeatureGates: {{C: true}}\nfailCgroupV1: true\nfailSwapOn: false\nlogging:\n  sanitization: true\n\nend\n\
          manifest\tkube-apiserver\nspec:\n  containers:\n  - name: kube-apiserver\n    command: [kube-apiserver, --a=b]\n    env: [{{name: TOKEN, value: hidden}}]\n    resources: {{limits: {{cpu: 1}}}}\n  volumes: [{{name: v}}]\n\nend\n\
          patch\tetcd\nspec: {{}}\n\nend\n\
          left\t/usr/bin/kubelet.new\ncertificate\t/pki/ca.crt\tno\n{pem}\nend\n\
@@ -226,7 +226,10 @@ fn what_the_probe_prints_is_understood() {
     let kubelet = &seen.kubelet;
     assert!(kubelet.flags.contains("node-ip") && kubelet.kubeadm_flags.contains("node-ip"));
     assert!(kubelet.kubeadm_flags.contains("x") && !kubelet.flags.contains("x"));
-    assert_eq!(kubelet.gates.iter().collect::<Vec<_>>(), ["A", "B", "C"]);
+    assert_eq!(kubelet.gates.iter().collect::<Vec<_>>(), ["A", "B", "C", "D"]);
+    assert_eq!(kubelet.flag_gates.iter().collect::<Vec<_>>(), ["A", "B", "D"]);
+    assert_eq!((kubelet.fail_cgroup_v1_flag, kubelet.fail_cgroup_v1), (Some(false), Some(true)));
+    assert_eq!(kubelet.fail_swap_on, Some(false));
     assert!(kubelet.fields.contains("logging.sanitization"));
     let manifest = &seen.manifests["kube-apiserver"];
     assert_eq!(manifest.arguments, ["kube-apiserver", "--a=b"]);

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::runtime::upgrade::Renewal;
+use crate::runtime::{k3s::options::NODE_ARGS, upgrade::Renewal};
 use crate::upgrade::document::{Finding, few};
 use crate::upgrade::finding::{error, note, warning};
+use crate::upgrade::observation::HostSeen;
 use crate::upgrade::preflight::look::Look;
 
 /// Maximum clock skew between control planes (etcd members), in milliseconds.
@@ -185,7 +186,7 @@ pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
     let label = look.target().and_then(|target| target.label("imgctl.io/cgroup"));
     let words: Option<Vec<&str>> = label.map(|label| label.split([',', ' ']).collect());
     // kubelet 1.35 refuses to start on cgroup v1 unless configured otherwise.
-    let refuses = look.is_kubernetes() && look.new_minors().contains(&35);
+    let refuses = look.is_kubernetes() && look.is_forward() && look.new_minors().contains(&35);
     let mut found = Vec::new();
     for host in look.hosts() {
         let Some(facts) = &host.facts else { continue };
@@ -195,19 +196,60 @@ pub(super) fn cgroups(look: &Look<'_>) -> Vec<Finding> {
         {
             let what = format!("it has cgroup {has}; the image supports {}", words.join(" and "));
             found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
-        } else if words.is_none() && refuses && !facts.cgroup_v2 {
-            let what = "it has cgroup v1, on which the kubelet of v1.35 does not start";
-            found.push(error("cgroup", what).on(host).hint(CGROUP_HINT));
+        } else if words.is_none() && refuses && !facts.cgroup_v2 && !accepts_cgroup_v1(look, host) {
+            let mut what =
+                "it has cgroup v1, on which the kubelet of v1.35 does not start".to_owned();
+            if host.kubelet.fail_cgroup_v1 == Some(false) {
+                what.push_str(
+                    "; failCgroupV1: false is in its config.yaml, which kubeadm writes anew from \
+                     the ConfigMap kubelet-config, and not there",
+                );
+            }
+            found.push(error("cgroup", what).on(host).hint(KUBELET_HINT));
         }
     }
     found
 }
 
-const CGROUP_HINT: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or set \
-                           failCgroupV1: false in the KubeletConfiguration and skip this check";
+/// Whether the new kubelet of a host will be told to start on cgroup v1: by a flag, or by the
+/// configuration that it will have.
+fn accepts_cgroup_v1(look: &Look<'_>, host: &HostSeen) -> bool {
+    if let Some(fails) = host.kubelet.fail_cgroup_v1_flag {
+        return !fails;
+    }
+    if look.document.runtime == "k3s" {
+        let node = look.observation.node_of(host);
+        let told = node.and_then(|node| node.annotations.get(NODE_ARGS));
+        return told.is_some_and(|told| told.contains("fail-cgroupv1=false"));
+    }
+    match look.written_by_kubeadm() {
+        Some(written) => {
+            written["failCgroupV1"] == false || patched(host, "failCgroupV1").starts_with(":false")
+        }
+        None => host.kubelet.fail_cgroup_v1 == Some(false),
+    }
+}
+
+/// Returns what follows a field in the host's patches of the kubelet's configuration, without blanks
+/// and quotes.
+fn patched(host: &HostSeen, field: &str) -> String {
+    let text = host.patches.get("kubeletconfiguration").map_or("", String::as_str);
+    let plain: String = text.chars().filter(|c| !c.is_whitespace() && *c != '"').collect();
+    let rest = plain.split_once(field).map_or("", |(_, rest)| rest);
+    rest.chars().take(8).collect()
+}
+
+const CGROUP_HINT: &str = "boot it with systemd.unified_cgroup_hierarchy=1";
+const KUBELET_HINT: &str = "boot it with systemd.unified_cgroup_hierarchy=1, or set \
+                            failCgroupV1: false in a KubeletConfiguration of the Clusterfile and \
+                            run `imgctl apply` before the upgrade";
 
 pub(super) fn swap(look: &Look<'_>) -> Vec<Finding> {
-    let used = look.hosts().filter(|host| host.swap && look.is_kubernetes());
+    let accepts = |host: &HostSeen| match look.written_by_kubeadm() {
+        Some(written) => written["failSwapOn"] == false,
+        None => host.kubelet.fail_swap_on == Some(false),
+    };
+    let used = look.hosts().filter(|host| host.swap && look.is_kubernetes() && !accepts(host));
     used.map(|host| {
         warning("swap", "swap is on: a kubelet does not start again unless its failSwapOn is false")
             .on(host)

@@ -1,5 +1,7 @@
 //! The input of a check.
 
+use serde_json::Value;
+
 use crate::runtime::version::minor;
 use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeSeen, Observation};
@@ -28,6 +30,14 @@ impl<'a> Look<'a> {
 
     pub(super) fn api(&self) -> Option<&'a ApiSeen> {
         self.observation.api.as_ref()
+    }
+
+    /// Returns the KubeletConfiguration that `kubeadm upgrade` writes to the hosts, apart from patches.
+    pub(super) fn written_by_kubeadm(&self) -> Option<&'a Value> {
+        self.api()?
+            .kubelet_configuration
+            .as_ref()
+            .filter(|_| self.is_kubeadm() && self.is_forward())
     }
 
     /// Returns the final target image of the cluster.

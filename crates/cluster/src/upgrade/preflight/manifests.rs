@@ -323,7 +323,7 @@ fn part_names(part: Option<&Value>, flag: &str) -> bool {
 }
 
 /// `extraArgs`: a map up to v1beta3, then a list of names and values.
-fn extra_arguments(part: Option<&Value>) -> BTreeMap<String, Vec<String>> {
+pub(super) fn extra_arguments(part: Option<&Value>) -> BTreeMap<String, Vec<String>> {
     let value = |value: &Value| match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -350,6 +350,11 @@ fn by_name<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<Stri
     all
 }
 
+/// Whether a configuration of the kubelet or of kube-proxy sets a feature gate.
+pub(super) fn sets(configuration: &Value, gate: &str) -> bool {
+    configuration["featureGates"].get(gate).is_some()
+}
+
 const CONFIGURATION: &str = "kubelet-configuration";
 
 pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
@@ -357,6 +362,7 @@ pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let new = look.new_minors();
+    let written = look.written_by_kubeadm();
     let mut found = Vec::new();
     for removal in REMOVALS.iter().filter(|one| new.contains(&one.minor)) {
         let has = |names: &'static [&'static str], has: &BTreeSet<String>| -> Vec<&'static str> {
@@ -364,6 +370,13 @@ pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
             names.filter(|name| has.contains(*name)).collect()
         };
         let of = |what: &str| format!("{what}, which v1.{} removes", removal.minor);
+        for gate in removal.gates.iter().filter(|gate| written.is_some_and(|it| sets(it, gate))) {
+            let what = of(&format!("the ConfigMap kubelet-config sets the feature gate {gate}"));
+            found.push(error(CONFIGURATION, what).hint(
+                "the new kubelets would not start: remove it from the KubeletConfiguration of the \
+                 Clusterfile (`imgctl apply`) or from the ConfigMap",
+            ));
+        }
         for host in look.hosts() {
             let kubelet = &host.kubelet;
             for flag in has(removal.flags, &kubelet.flags) {
@@ -378,10 +391,17 @@ pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
             }
             for gate in has(removal.gates, &kubelet.gates) {
                 let what = of(&format!("its kubelet sets the feature gate {gate}"));
-                found.push(error(CONFIGURATION, what).on(host).hint(
-                    "the new kubelet would not start: remove it from the ConfigMap \
-                     kube-system/kubelet-config and /var/lib/kubelet/config.yaml",
-                ));
+                if kubelet.flag_gates.contains(gate) || written.is_none() {
+                    found.push(error(CONFIGURATION, what).on(host).hint(
+                        "the new kubelet would not start: remove it from the kubelet's flags and \
+                         from /var/lib/kubelet/config.yaml",
+                    ));
+                } else if !written.is_some_and(|written| sets(written, gate)) {
+                    found.push(warning(CONFIGURATION, what).on(host).hint(
+                        "it is in /var/lib/kubelet/config.yaml of this host alone: `kubeadm upgrade` \
+                         writes that file anew from the ConfigMap kube-system/kubelet-config",
+                    ));
+                }
             }
             for field in has(removal.fields, &kubelet.fields) {
                 let what = of(&format!("its kubelet's configuration sets {field}"));

@@ -5,6 +5,7 @@
 
 mod corefile;
 mod etcd;
+mod gates;
 mod hosts;
 mod look;
 mod manifests;

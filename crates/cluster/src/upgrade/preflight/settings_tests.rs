@@ -142,6 +142,95 @@ fn settings_that_new_kubelets_lack_are_told() {
 }
 
 #[test]
+fn feature_gates_that_the_new_release_lacks_are_told() {
+    type Change = fn(&mut Observation);
+    let told = |to: &str, change: Change| {
+        let from = if to.starts_with("v1.36") { "v1.35.6" } else { "v1.34.9" };
+        let mut it = kubernetes(1, 1, from);
+        let api = it.api.as_mut().unwrap();
+        api.kubelet_configuration = Some(json!({}));
+        change(&mut it);
+        let mut findings = document(&it, &request(from, &[to])).findings;
+        let checks = ["feature-gates", "kubelet-configuration"];
+        findings.retain(|finding| checks.contains(&finding.check.as_str()));
+        let shown = |one: Finding| (one.severity, one.what);
+        findings.into_iter().map(shown).collect::<Vec<_>>()
+    };
+    fn cluster(it: &mut Observation, more: &serde_json::Value) {
+        let api = it.api.as_mut().unwrap();
+        let document = api.cluster_configuration.as_mut().unwrap().as_object_mut().unwrap();
+        document.extend(more.as_object().unwrap().clone());
+    }
+    let gate = "SizeMemoryBackedVolumes";
+    let cases: [(&str, Severity, Change); 7] = [
+        ("kube-apiserver", Severity::Error, |it| {
+            let gates = "PodLevelResources=true, SizeMemoryBackedVolumes=true";
+            cluster(
+                it,
+                &json!({"apiServer": {"extraArgs": [{"name": "feature-gates", "value": gates}]}}),
+            );
+        }),
+        ("kube-controller-manager", Severity::Error, |it| {
+            let gates = "SizeMemoryBackedVolumes=true";
+            cluster(it, &json!({"controllerManager": {"extraArgs": {"feature-gates": gates}}}));
+        }),
+        ("kube-scheduler", Severity::Error, |it| {
+            let gates = "SizeMemoryBackedVolumes=false";
+            cluster(
+                it,
+                &json!({"scheduler": {"extraArgs": [{"name": "feature-gates", "value": gates}]}}),
+            );
+        }),
+        ("kube-proxy", Severity::Error, |it| {
+            it.api.as_mut().unwrap().proxy_configuration =
+                Some(json!({"featureGates": {"SizeMemoryBackedVolumes": true}}));
+        }),
+        ("the ConfigMap kubelet-config", Severity::Error, |it| {
+            it.hosts[1].kubelet.gates.insert("SizeMemoryBackedVolumes".into());
+            it.api.as_mut().unwrap().kubelet_configuration =
+                Some(json!({"featureGates": {"SizeMemoryBackedVolumes": true}}));
+        }),
+        ("its kubelet", Severity::Error, |it| {
+            it.hosts[1].kubelet.gates.insert("SizeMemoryBackedVolumes".into());
+            it.hosts[1].kubelet.flag_gates.insert("SizeMemoryBackedVolumes".into());
+        }),
+        // kubeadm writes the file anew.
+        ("its kubelet", Severity::Warning, |it| {
+            it.hosts[1].kubelet.gates.insert("SizeMemoryBackedVolumes".into());
+        }),
+    ];
+    for (who, severity, change) in cases {
+        let found = told("v1.35.6", change);
+        let [(is, what)] = &found[..] else { panic!("{who}: {found:?}") };
+        assert_eq!(*is, severity, "{what}");
+        assert!(what.starts_with(who) && what.contains(gate) && what.contains("v1.35"), "{what}");
+        assert_eq!(told("v1.34.10", change), []);
+    }
+    let own: Change =
+        |it| cluster(it, &json!({"featureGates": {"WaitForAllControlPlaneComponents": true}}));
+    assert!(told("v1.35.6", own)[0].1.contains("ClusterConfiguration"));
+    let later: Change = |it| {
+        let gates = "MemoryManager=true,SizeMemoryBackedVolumes=true";
+        cluster(
+            it,
+            &json!({"apiServer": {"extraArgs": [{"name": "feature-gates", "value": gates}]}}),
+        );
+    };
+    assert!(told("v1.36.1", later)[0].1.contains("MemoryManager, which v1.36"));
+    assert_eq!(told("v1.35.6", |_| {}), []);
+}
+
+#[test]
+fn no_feature_gate_is_removed_twice() {
+    let mut all: Vec<&str> =
+        crate::upgrade::hazards::REMOVALS.iter().flat_map(|one| one.gates).copied().collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+}
+
+#[test]
 fn corefiles_that_kubeadm_does_not_take_along_are_told() {
     let with = |plugin: &str| {
         let mut it = cluster();

@@ -2,7 +2,7 @@
 
 use crate::upgrade::document::{Document, Finding, Severity};
 use crate::upgrade::preflight::{
-    corefile, etcd, hosts, manifests, nodes, notes, runtimes, workloads,
+    corefile, etcd, gates, hosts, manifests, nodes, notes, runtimes, workloads,
 };
 use crate::upgrade::skew::{KUBELET_NEWER, KUBELET_SKEW, SERVER_SKEW};
 use crate::upgrade::{observation::Observation, preflight::look::Look, request::Request};
@@ -44,6 +44,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "kubeadm-config", true, "the new kubeadm can read kubeadm's ConfigMap", runtimes::kubeadm;
     "static-manifests", true, "static Pods of the control plane match kubeadm-config, or patches preserve the differences", manifests::edited;
     "kubelet-configuration", true, "the new kubelets accept the current flags and settings", manifests::kubelet_settings;
+    "feature-gates", true, "the new control plane, kube-proxy and kubeadm know the feature gates that are set", gates::removed;
     "corefile", true, "kubeadm can migrate the Corefile of CoreDNS", corefile::plugins;
     "container-runtime", true, "container runtimes are new enough", runtimes::container_runtimes;
     "sandbox-image", true, "container runtimes use the pause image that the image ships", runtimes::sandbox;

@@ -383,6 +383,59 @@ fn container_runtimes_have_their_limits() {
     assert!(of(&findings(&cluster, &request("v1.34.1", &["v1.34.2"])), "cgroup").is_empty());
 }
 
+/// What counts is the configuration that kubeadm will write, not the one that lies on the host.
+#[test]
+fn kubelets_that_will_start_on_cgroup_v1_or_with_swap_are_no_complaint() {
+    type Change = fn(&mut Observation);
+    fn written(it: &mut Observation, document: serde_json::Value) {
+        it.api.as_mut().unwrap().kubelet_configuration = Some(document);
+    }
+    let told = |change: Change| {
+        let mut cluster = kubernetes(1, 1, "v1.34.1");
+        let one = host(&mut cluster, 1);
+        one.facts.as_mut().unwrap().cgroup_v2 = false;
+        one.swap = true;
+        change(&mut cluster);
+        let found = findings(&cluster, &request("v1.34.1", &["v1.35.1"]));
+        ["cgroup", "swap"].map(|check| of(&found, check).first().map(|one| one.what.clone()))
+    };
+    assert!(told(|_| {}).iter().all(Option::is_some));
+    // Without the ConfigMap, the host's own file is all that is known.
+    let own: Change = |it| {
+        host(it, 1).kubelet.fail_cgroup_v1 = Some(false);
+        host(it, 1).kubelet.fail_swap_on = Some(false);
+    };
+    assert_eq!(told(own), [None, None]);
+    let [cgroup, swap] = told(|it| {
+        host(it, 1).kubelet.fail_cgroup_v1 = Some(false);
+        host(it, 1).kubelet.fail_swap_on = Some(false);
+        written(it, serde_json::json!({"failSwapOn": true}));
+    });
+    assert!(cgroup.unwrap().contains("ConfigMap kubelet-config") && swap.is_some());
+    let both =
+        told(|it| written(it, serde_json::json!({"failCgroupV1": false, "failSwapOn": false})));
+    assert_eq!(both, [None, None]);
+    let [cgroup, _] = told(|it| {
+        written(it, serde_json::json!({}));
+        host(it, 1).kubelet.fail_cgroup_v1_flag = Some(false);
+    });
+    assert_eq!(cgroup, None);
+    let [cgroup, _] = told(|it| {
+        written(it, serde_json::json!({"failCgroupV1": false}));
+        host(it, 1).kubelet.fail_cgroup_v1_flag = Some(true);
+    });
+    assert!(cgroup.is_some(), "a flag comes first");
+    for (patch, is_well) in [("failCgroupV1: false\n", true), ("{\"failCgroupV1\": true}", false)] {
+        let mut cluster = kubernetes(1, 1, "v1.34.1");
+        written(&mut cluster, serde_json::json!({}));
+        let one = host(&mut cluster, 1);
+        one.facts.as_mut().unwrap().cgroup_v2 = false;
+        one.patches.insert("kubeletconfiguration".into(), patch.into());
+        let found = findings(&cluster, &request("v1.34.1", &["v1.35.1"]));
+        assert_eq!(of(&found, "cgroup").is_empty(), is_well, "{patch}");
+    }
+}
+
 fn named(pod: &str) -> PodName {
     PodName { namespace: "default".into(), name: pod.into() }
 }

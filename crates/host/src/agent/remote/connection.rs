@@ -276,7 +276,9 @@ impl Connection {
                         }
                         return Ok(answer);
                     }
-                    Event::Failed(failure) => return Err(Trouble::Refused(failure.into())),
+                    Event::Failed(failure) => {
+                        return Err(Trouble::Refused(failure.of_another_machine()));
+                    }
                 }
             }
             match deadline.within(body.frame()).await? {

@@ -27,10 +27,10 @@ pub(super) enum Answer {
 }
 
 /// Reads the answer to the question, which `channel` runs. Processes that start-up files leave behind
-/// may keep the streams open.
+/// may keep the streams open. Standard input stays open as for commands: start-up files that read it
+/// wait here, and not in a command.
 pub(super) async fn read(channel: Channel) -> Result<Answer> {
-    let Channel { input, mut output, mut errors, mut ended } = channel;
-    drop(input);
+    let Channel { input: _open, mut output, mut errors, mut ended } = channel;
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     let (mut first, mut second) = ([0; KEPT], [0; KEPT]);
     let (mut is_open, mut errors_open) = (true, true);
@@ -111,7 +111,10 @@ pub(super) fn silent(label: &str, user: &str, seconds: u64) -> Error {
     Error::denied(format!(
         "the login shell of {user} on {label} runs no commands: it is still starting after {seconds} s"
     ))
-    .hint("check the start-up files of the shell there (~/.bashrc, ~/.profile): something in them waits")
+    .hint(
+        "check the start-up files of the shell there (~/.bashrc, ~/.profile): something in them waits or \
+         reads standard input",
+    )
 }
 
 #[cfg(test)]

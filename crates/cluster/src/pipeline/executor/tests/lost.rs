@@ -92,6 +92,35 @@ fn a_host_that_was_installed_anew_does_its_steps_again() {
 }
 
 #[test]
+fn a_member_of_a_complete_cluster_that_has_nothing_of_it_is_no_member_by_its_files_alone() {
+    let directory = state();
+    let mut context = cluster(directory.path());
+    context.uid = Some("4c173d3b-8c67-c187-0882-1af4dfbcc0e1".to_owned());
+    let mut stage = Stage::new(Behaviour::default());
+    stage.create(&context).unwrap();
+    let ids: Vec<String> = context.hosts.iter().map(Host::id).collect();
+    let same = Change { verb: "run".to_owned(), ..Change::default() };
+    let refused = |stage: &Stage| {
+        stage.planned(|execution| change::plan(execution, &context, &same)).unwrap().refusal
+    };
+    assert_eq!(refused(&stage), None);
+    stage.simulation.reinstall(&ids[4], false);
+    let told = refused(&stage).unwrap();
+    assert!(told.problems[0].starts_with(&ids[4]), "{told:?}");
+    assert!(told.hints[0].contains("`imgctl add` it again"), "{told:?}");
+    // Others come and go meanwhile.
+    let mut smaller = context.clone();
+    smaller.leaving.push(smaller.hosts.remove(3));
+    stage.change(&smaller, &Change { verb: "delete".to_owned(), ..Change::default() }).unwrap();
+    stage.force = true;
+    assert_eq!(refused(&stage), None);
+    stage.force = false;
+    stage.simulation.reinstall(&ids[0], false);
+    let told = refused(&stage).unwrap();
+    assert_eq!(told.problems.len(), 2, "{told:?}");
+}
+
+#[test]
 fn lines_that_a_hosts_file_has_lost_are_told_and_written_again() {
     let directory = state();
     let mut context = cluster(directory.path());
@@ -127,4 +156,14 @@ fn lines_that_a_hosts_file_has_lost_are_told_and_written_again() {
     );
     stage.execute(&repair).unwrap();
     assert!(planned().plan.phases.is_empty());
+
+    // Also where another host comes.
+    stage.simulation.forget_names(&ill);
+    let mut larger = context.clone();
+    let mut new = larger.hosts[4].clone();
+    new.address.name = "10.77.0.99".to_owned();
+    larger.hosts.push(new.clone());
+    let addition = Change { verb: "add".to_owned(), add: vec![new], ..Change::default() };
+    let plan = stage.planned(|execution| change::plan(execution, &larger, &addition)).unwrap().plan;
+    assert!(plan.steps().any(|step| step.id == format!("names/{ill}/hosts")));
 }

@@ -13,10 +13,11 @@ use std::time::Duration;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{inspect, pki::Pki};
+use crate::runtime::kubeadm::config::{Config, has_balancers};
 use crate::runtime::kubeadm::readdress::{Addresses, also_called};
 use crate::runtime::kubeadm::settings::{Settings, etc};
-use crate::runtime::kubeadm::{config::Config, init, place, renew};
-use crate::runtime::{kubectl::Kubectl, wait::waiting};
+use crate::runtime::kubeadm::{init, place, renew};
+use crate::runtime::{kubectl::Kubectl, load_balancer, wait::waiting};
 use imgctl_base::error::{Error, Result};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -64,7 +65,13 @@ pub(super) fn actions(
         if has_etcd {
             actions.extend(etcd::before(context, host, old));
         }
-        actions.push(manifests(&addresses));
+        let manifests = manifests(&addresses);
+        actions.push(if has_balancers(context) {
+            // Workers have the old address until they follow.
+            load_balancer::taken_out_at(context, manifests, old)
+        } else {
+            manifests
+        });
         actions.push(kubeconfigs(context, &addresses));
         actions.push(kubelet(&addresses));
         actions.push(renew::restart("kube-controller-manager"));

@@ -212,3 +212,33 @@ fn a_member_stays_where_it_is_while_others_are_ill() {
     let manifest = cluster.read(FIRST, "/etc/kubernetes/manifests/etcd.yaml");
     assert!(manifest.contains(FIRST) && !manifest.contains(NEW_FIRST), "{manifest}");
 }
+
+/// Workers with load balancers of imgctl no longer use the API server when it stops, and know it by its
+/// old address until they follow.
+#[test]
+fn an_api_server_leaves_the_balancers_before_it_moves() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::up(directory.path());
+    cluster.context.images[0].labels.remove("image");
+    let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
+    let list = format!("{}/api-servers", cluster.context.paths.etc());
+    let text = format!("{FIRST}:6443\n{SECOND}:6443\n");
+    let file = FileToWrite { path: list.clone(), mode: 0o644, content: text.into_bytes() };
+    cluster.hosts.of(WORKER).write_file(&file).unwrap();
+    *cluster.hosts.of(FIRST).also.lock().unwrap() = vec![NEW_FIRST.to_owned()];
+    let moved = cluster.renumber(FIRST, NEW_FIRST);
+    let only = |actions: imgctl_base::error::Result<Vec<crate::runtime::Action>>, name: &str| {
+        actions.map(|mut actions| {
+            actions.retain(|action| action.name == name);
+            assert_eq!(actions.len(), 1, "{name}");
+            actions
+        })
+    };
+    let actions = kubeadm.renumber(&cluster.context, &moved, FIRST);
+    cluster.run(&moved, "move", only(actions, "manifests"));
+    assert_eq!(cluster.read(WORKER, &list), format!("#out {FIRST}:6443 900\n{SECOND}:6443\n"));
+    let worker = cluster.context.hosts[2].clone();
+    let actions = kubeadm.follow(&cluster.context, &worker, &moved, FIRST);
+    cluster.run(&worker, "follow", only(actions, "lb-servers"));
+    assert_eq!(cluster.read(WORKER, &list), format!("{NEW_FIRST}:6443\n{SECOND}:6443\n"));
+}

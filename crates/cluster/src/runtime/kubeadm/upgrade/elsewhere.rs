@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::Config;
-use crate::runtime::kubeadm::init::{self, hostname};
+use crate::runtime::kubeadm::init::{self, Restored, hostname};
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::upgrade::snapshot_restore::find_tool_anywhere;
 use crate::runtime::kubeadm::upgrade::target::{Target, own_name};
@@ -66,7 +66,8 @@ pub(super) fn restored(
             .hint("restore it where it runs, then create the cluster with `imgctl run`"));
     }
     let data = restore_etcd(context, settings, target, folder);
-    let mut actions = init::actions_with(context, host, settings, planned, Some(data))?;
+    let restored = Restored { data, folder: folder.to_owned() };
+    let mut actions = init::actions_with(context, host, settings, planned, Some(restored))?;
     if context.is_adopted() {
         // Its policy is a file of the backup, and its endpoint is not imgctl's.
         actions.retain(|action| !["audit-policy", "api-name"].contains(&action.name.as_str()));

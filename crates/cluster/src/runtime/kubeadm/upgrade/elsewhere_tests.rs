@@ -93,11 +93,16 @@ fn a_cluster_comes_back_under_other_addresses() {
     let restoring = step(&context, first, "restore-x", true);
     let folder = restoring.backup();
     let on = hosts.of(NEW_FIRST);
+    // What was changed in the cluster itself; the runtime's own values are those of the new host.
+    let by_hand =
+        "kind: KubeletConfiguration\nmaxPods: 77\nfailCgroupV1: false\ncgroupDriver: cgroupfs\n";
+    let by_hand = serde_json::json!({"data": {"kubelet": by_hand}}).to_string();
     for (path, mode, content) in [
         (format!("{folder}/snapshot.db"), 0o600, "the data\n"),
         (format!("{folder}/bin/etcdutl"), 0o700, ETCDUTL),
         (format!("{folder}/files{KEY}"), 0o600, "the key of etcd"),
         (format!("{folder}/files/imgctl-local-files"), 0o600, &format!("{KEY}\n")),
+        (format!("{folder}/cluster/configmap-kubelet-config.json"), 0o600, &by_hand),
     ] {
         put(on, &path, mode, content);
     }
@@ -136,7 +141,14 @@ fn a_cluster_comes_back_under_other_addresses() {
     assert_eq!(text(on, "/var/lib/etcd/member/db"), "the data\n");
     assert_eq!(text(on, KEY), "the key of etcd");
     let given = text(on, &format!("{}/kubeadm-init.yaml", context.paths.etc()));
-    assert!(given.contains("skipPhases:\n- addon\n"), "{given}");
+    for part in [
+        "skipPhases:\n- addon\n",
+        "maxPods: 77\n",
+        "failCgroupV1: false\n",
+        "cgroupDriver: systemd\n",
+    ] {
+        assert!(given.contains(part), "{part}: {given}");
+    }
     // The stand-in API has the former Nodes, and accepts no other authority than theirs.
     let nodes = on.shell("stand-in-api ask addresses", &[], b"").stdout;
     assert_eq!(String::from_utf8(nodes).unwrap().trim(), format!("new-1|{NEW_FIRST} new-1"));

@@ -15,6 +15,8 @@ mod etcd_manifest;
 mod finish;
 mod gate;
 mod kubelet;
+#[cfg(test)]
+mod kubelet_trial_tests;
 mod members;
 mod pull;
 mod reconfigure;

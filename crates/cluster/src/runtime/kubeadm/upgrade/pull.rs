@@ -27,26 +27,35 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
     let sandbox = sandbox.map(str::to_owned);
     let runtime = target::wanted_runtime(step).map(str::to_owned);
     // Rollback takes the manifests from the backup.
-    let patches = (target.is_control_plane() && !step.back).then(|| patches(step));
+    let patches = (!step.back).then(|| patches(step));
+    let is_control_plane = target.is_control_plane();
     let says = format!(
-        "test the new kubelet with the current settings; crictl pull the missing images of \
+        "test the new kubelet with {}; crictl pull the missing images of \
          `{}/bin/kubeadm config images list` for {}{}{}",
+        if step.back {
+            "the current settings"
+        } else {
+            "its flags and the configuration that kubeadm will write"
+        },
         target.tree,
         target.version.text,
         sandbox.as_ref().map(|image| format!(", and {image}")).unwrap_or_default(),
-        match patches {
-            Some(_) => "; test the new control plane with the flags that kubeadm gives it",
-            None => "",
+        if is_control_plane && !step.back {
+            "; test the new control plane with the flags that kubeadm gives it"
+        } else {
+            ""
         }
     );
     let target = target.clone();
     let action = Action::new("pull", says, move |site| {
         check(site, &target, runtime.as_deref())?;
-        trial::check_kubelet(site, &target)?;
+        trial::check_kubelet(site, &target, patches.as_deref())?;
         let (configuration, socket) = pull(site, &target, sandbox.as_deref())?;
         match &patches {
-            Some(patches) => trial::check(site, &target, &configuration, &socket, patches),
-            None => Ok(()),
+            Some(patches) if is_control_plane => {
+                trial::check(site, &target, &configuration, &socket, patches)
+            }
+            _ => Ok(()),
         }
     });
     Ok(vec![action.within(LONG)])

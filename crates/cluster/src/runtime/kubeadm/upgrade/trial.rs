@@ -224,14 +224,20 @@ ours=" $(sed 's/^KUBELET_KUBEADM_ARGS=//; s/"//g' /var/lib/kubelet/kubeadm-flags
 words=() place=program
 while IFS= read -r -d '' word; do
   was=$place place=flag
-  case $was in program | value) continue ;; esac
+  case $was in
+    program | value) continue ;;
+    # kubeadm writes this file and no other.
+    config)
+      [ -z "$config" ] || [ "$word" != /var/lib/kubelet/config.yaml ] || word=$config
+      words+=("$word"); continue ;;
+  esac
   case " $without " in *" ${word%%=*} "*)
     case $word in *=*) ;; *) place=value ;; esac
     continue ;;
   esac
   case $word in
-    --config=*) word=--config=${config:-${word#--config=}} ;;
-    --config) [ -z "$config" ] || { words+=(--config "$config"); place=value; continue; } ;;
+    --config=/var/lib/kubelet/config.yaml) word=--config=${config:-${word#--config=}} ;;
+    --config) place=config ;;
   esac
   case $word in
     --kubeconfig | --bootstrap-kubeconfig | --root-dir | --cert-dir) place=value; continue ;;
@@ -259,6 +265,24 @@ fi
 echo "the kubelet did not say whether it takes $what"
 "#;
 
+/// Has the new kubeadm say what it will write to /var/lib/kubelet/config.yaml, from the ConfigMap and
+/// the patches, and writes that to `file`. Prints `rendered` if it did.
+const RENDER_KUBELET: &str = r#"
+mkdir -p "$(dirname "$file")"; rm -f "$file"
+if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
+scratch=$(mktemp -d); touch "$scratch/begun"
+# kubeadm leaves directories, in older releases with the files.
+tidy() { find /etc/kubernetes/tmp -mindepth 1 -maxdepth 1 -name 'kubeadm-*' -newer "$scratch/begun" -exec rm -rf {} + 2>/dev/null || true; rm -rf "$scratch"; }
+trap tidy EXIT
+if ! KUBEADM_UPGRADE_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" upgrade node phase kubelet-config --dry-run ${patches:+--patches "$patches"} </dev/null >"$scratch/said" 2>"$scratch/errors"; then
+  echo "kubeadm does not say what it will write to /var/lib/kubelet/config.yaml: $(tail -n 1 "$scratch/errors" | cut -c 1-300)"; exit 0
+fi
+umask 077
+# kubeadm before 1.34 indents the content with a tab.
+awk '/^\[dryrun\] Would write file "\/var\/lib\/kubelet\/config.yaml"/ { inside = 1; next } /^\[/ { inside = 0 } inside { sub(/^\t/, ""); print }' "$scratch/said" >"$file"
+if grep -q '^kind: KubeletConfiguration' "$file"; then echo rendered; else rm -f "$file"; fi
+"#;
+
 /// What to start a kubelet with instead of what the running one has.
 #[derive(Default)]
 pub(super) struct KubeletTrial {
@@ -272,17 +296,56 @@ pub(super) struct KubeletTrial {
     pub(super) fields: Vec<String>,
 }
 
-/// Fails if the new kubelet rejects the present flags and configuration.
-pub(super) fn check_kubelet(site: &Site<'_>, target: &Target) -> Result<()> {
-    const ADVICE: &str = "the new kubelet does not start with what this host\'s kubelet is set to; change \
+/// Fails if the new kubelet rejects the present flags, or the configuration that kubeadm will write.
+/// `patches`: the directory of patches; `None` if kubeadm writes nothing, because the host gets the files
+/// of its backup.
+pub(super) fn check_kubelet(site: &Site<'_>, target: &Target, patches: Option<&str>) -> Result<()> {
+    const PRESENT: &str = "the new kubelet does not start with what this host\'s kubelet is set to; change \
         the unit of kubelet, /etc/default/kubelet or the ConfigMap kube-system/kubelet-config with \
         /var/lib/kubelet/config.yaml, and restart it";
+    const RENDERED: &str = "the new kubelet does not start with its flags and the configuration that kubeadm \
+        will write from the ConfigMap kube-system/kubelet-config and patches; to change that: `imgctl upgrade \
+        abort`, set it in a KubeletConfiguration of the Clusterfile, `imgctl apply`, and upgrade again";
+    let config = match patches {
+        Some(patches) => kubelet_configuration(site, target, patches)?,
+        None => None,
+    };
+    let (what, advice) = match &config {
+        Some(_) => ("the present flags and the configuration that kubeadm will write", RENDERED),
+        None => ("the present flags and configuration", PRESENT),
+    };
     let line = format!(
-        "kubelet={}/bin/kubelet config= without= more= fields= what='the present flags and configuration' advice={}\n{TRY_KUBELET}",
+        "kubelet={}/bin/kubelet config={} without= more= fields= what={} advice={}\n{TRY_KUBELET}",
         target.tree,
-        quoted(ADVICE)
+        quoted(config.as_deref().unwrap_or_default()),
+        quoted(what),
+        quoted(advice)
     );
     site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
+}
+
+/// Returns the path of a file with what the new kubeadm will write as the kubelet's configuration; `None`
+/// if it does not say.
+fn kubelet_configuration(
+    site: &Site<'_>,
+    target: &Target,
+    patches: &str,
+) -> Result<Option<String>> {
+    let file = etc(site.context, "kubeadm-upgrade-kubelet.yaml");
+    let line = format!(
+        "tree={} patches={} file={}{RENDER_KUBELET}",
+        target.tree,
+        quoted(patches),
+        quoted(&file)
+    );
+    let told = site.run_on(site.agent, &Line::repeatable(line), "-kubelet-config")?;
+    if told.trim() == "rendered" {
+        return Ok(Some(file));
+    }
+    if !told.trim().is_empty() {
+        site.say(told.trim());
+    }
+    Ok(None)
 }
 
 /// Fails if the installed kubelet rejects other flags or another configuration.
