@@ -53,7 +53,7 @@ fn filled() -> TestEnv {
     env.write("base", "below");
     env.write("own", "mine");
     let app = "FROM scratch AS app\nARG NAME\nARG N\nLABEL name=$NAME n=$N\nCOPY own /$NAME\n";
-    env.write("Dockerfile", &format!("{app}\n{KUBEFILE}"));
+    env.write("Dockerfile", format!("{app}\n{KUBEFILE}"));
     env
 }
 
@@ -102,7 +102,7 @@ fn what_would_be_built_is_printed_as_a_bake_file() {
     assert_eq!(names, ["app-db", "app-web", "base", "cluster"]);
     assert_eq!(all["target"]["cluster"]["args"], json!({"VERSION": "v1"}));
     // What is printed can be read again.
-    env.write("again.json", &all.to_string());
+    env.write("again.json", all.to_string());
     assert_eq!(printed(&env, &["-f", "again.json"])["target"], all["target"]);
     let changed = printed(
         &env,
