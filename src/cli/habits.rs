@@ -61,7 +61,7 @@ const HABITS: &[(&[&str], &str)] = &[
         "`imgctl images` lists images; other commands on images are verbs of their own: pull, rmi, …",
     ),
     (&["container", "volume"], "`imgctl mounts` lists mounts; imgctl has no containers"),
-    (&["buildx", "builder", "bake"], "`imgctl build` builds images"),
+    (&["buildx", "builder"], "`imgctl build` builds images"),
     (&["system"], "`imgctl df` shows disk usage, `imgctl prune` removes what nothing needs"),
     (&["fetch", "download"], "`imgctl pull IMAGE` pulls an image"),
     (

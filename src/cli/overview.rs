@@ -10,7 +10,7 @@ use crate::ui::edge;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Build images", &["build", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
+    ("Build images", &["build", "bake", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
     (
         "Ship images",
         &[

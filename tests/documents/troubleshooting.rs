@@ -13,7 +13,8 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 64] = [
+const AREAS: [(&str, &str); 65] = [
+    ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/cluster/src/adopt", "Adopting clusters"),

@@ -85,7 +85,7 @@ fn all_targets_are_built_and_results_are_contexts() {
     let words = ["--json", "bake", "--var", "VERSION=v2", "--metadata-file", "meta.json", "apps"];
     let again = env.imgctl(words).ok().json();
     assert_eq!(again["targets"]["app-db"]["names"], json!(["localhost/team/db:v2"]));
-    assert_eq!(again["targets"]["app-db"]["steps"], again["targets"]["app-db"]["cachedSteps"]);
+    assert_eq!(again["targets"]["app-db"]["cachedSteps"], 1);
     let metadata: Value =
         serde_json::from_str(&fs::read_to_string(env.path("meta.json")).unwrap()).unwrap();
     assert_eq!(metadata["app-web"]["image.name"], "localhost/team/web:v2");

@@ -7,11 +7,13 @@
 mod compose;
 mod definitions;
 mod eval;
+mod format;
 mod functions;
 mod overrides;
 mod resolve;
 mod spec;
 mod target;
+mod value;
 
 pub use definitions::{Form, Source};
 pub use overrides::Override;

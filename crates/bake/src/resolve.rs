@@ -12,11 +12,12 @@ use imgctl_base::suggest;
 
 use crate::compose;
 use crate::definitions::{Definition, Definitions, Form, Source};
-use crate::eval::{Evaluator, Locals, Names, Outcome, number, numeric, text, truth};
+use crate::eval::{Evaluator, Locals, Names};
 use crate::functions;
 use crate::overrides::Override;
 use crate::spec::{Spec, fields};
 use crate::target::{Target, Values};
+use crate::value::{Outcome, number, numeric, text, truth};
 
 /// Target or group that is built if nobody names one.
 const DEFAULT: &str = "default";

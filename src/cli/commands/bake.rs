@@ -144,9 +144,7 @@ pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
             .iter()
             .filter_map(|name| Some((name.clone(), bake.targets.get(name)?.to_json())))
             .collect();
-        let text = serde_json::to_string_pretty(&json!({"group": groups, "target": targets}));
-        let text = text.map_err(|error| Error::failed("cannot write JSON").caused_by(error))?;
-        return context.ui.line(&text);
+        return context.ui.json(&json!({"group": groups, "target": targets}));
     }
     let mut builds = Vec::new();
     for name in &wanted.ordered {

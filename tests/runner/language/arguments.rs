@@ -134,7 +134,7 @@ fn the_argument_source_date_epoch_counts_over_the_variable() {
             .env("SOURCE_DATE_EPOCH", "7");
         crate::common::Ran::new(command).ok();
         let config = language.env.imgctl(["inspect", "-f", "{{json .OCIv1}}", "app"]).ok().json();
-        (config["created"].clone(), config["config"]["Labels"]["at"].clone())
+        (config["Created"].clone(), config["Config"]["Labels"]["at"].clone())
     };
     let at = |second: u32| serde_json::json!(format!("1970-01-01T00:00:0{second}Z"));
     assert_eq!(created(&[]).0, at(7));

@@ -25,7 +25,7 @@ fn steps_that_use_a_new_cache_for_the_first_time_share_it() {
         let names = ["a", "b", "c", "d"];
         let stages: String = names.map(|name| stage(name, &id)).concat();
         let copies: String =
-            names.map(|name| format!("COPY --from={name} /out /{name}\n")).concat();
+            names.map(|name| format!("COPY --from={name} /out /out-{name}\n")).concat();
         let seen = format!(
             "FROM localhost/shell AS all\n{copies}RUN --mount=type=cache,id={id},target=/c ls /c >/seen\n"
         );

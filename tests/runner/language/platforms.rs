@@ -18,7 +18,7 @@ fn with_index() -> Language {
 
 fn architecture(language: &Language) -> String {
     let config = language.env.imgctl(["inspect", "-f", "{{json .OCIv1}}", "app"]).ok().json();
-    config["architecture"].as_str().unwrap().to_owned()
+    config["Architecture"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_base_image_without_a_path_gets_the_usual_one() {
     let env = |kubefile: &str| {
         language.build(kubefile, &[]).ok();
         let config = language.env.imgctl(["inspect", "-f", "{{json .OCIv1}}", "app"]).ok().json();
-        config["config"]["Env"].clone()
+        config["Config"]["Env"].clone()
     };
     let usual = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     assert_eq!(env("FROM localhost/bare\n"), json!([usual]));
