@@ -50,6 +50,14 @@ impl Platform {
             Error::usage(format!("`{text}` is not a platform"))
                 .hint("a platform looks like linux/amd64 or linux/arm/v7")
         };
+        // `windows(10.0.20348.1006)/amd64`
+        if let Some((os, rest)) = text.split_once('(')
+            && let Some((version, rest)) = rest.split_once(')')
+            && !version.is_empty()
+        {
+            let plain = Self::parse(&format!("{os}{rest}")).map_err(|_| wrong())?;
+            return Ok(Self { os_version: Some(version.to_owned()), ..plain });
+        }
         let parts: Vec<&str> = text.split('/').collect();
         let word = |part: &&str| {
             !part.is_empty()
@@ -60,8 +68,13 @@ impl Platform {
         if !parts.iter().all(word) {
             return Err(wrong());
         }
+        // containerd's words: an OS alone means this machine's architecture, and macOS is darwin.
+        let parts: Vec<&str> =
+            parts.iter().map(|part| if *part == "macos" { "darwin" } else { part }).collect();
         match parts[..] {
-            ["linux" | "windows" | "darwin" | "freebsd"] => Err(wrong()),
+            [os @ ("linux" | "windows" | "darwin" | "freebsd")] => {
+                Ok(Self::new(os, std::env::consts::ARCH, None))
+            }
             [architecture] => Ok(Self::new("linux", architecture, None)),
             [os, architecture] => Ok(Self::new(os, architecture, None)),
             [os, architecture, variant] => Ok(Self::new(os, architecture, Some(variant))),
@@ -147,7 +160,7 @@ mod tests {
         ] {
             assert_eq!(Platform::parse(text).unwrap().to_string(), printed, "{text}");
         }
-        for bad in ["", "linux/", "linux", "a/b/c/d", "linux/a b"] {
+        for bad in ["", "linux/", "a/b/c/d", "windows(/amd64", "windows()/amd64", "linux/a b"] {
             assert!(Platform::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -23,6 +23,7 @@ use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 
 /// Shell of images that specify none (Dockerfile reference, SHELL).
 const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];
+const WINDOWS_SHELL: [&str; 3] = ["cmd", "/S", "/C"];
 
 impl Stage<'_> {
     /// Executes one instruction; errors include its position.
@@ -127,7 +128,11 @@ impl Stage<'_> {
 
     /// Returns the stage's shell.
     pub(super) fn shell(&self) -> Vec<String> {
-        let default = || DEFAULT_SHELL.map(str::to_owned).to_vec();
+        let is_windows = self.image.config.os == "windows";
+        let default = || {
+            let words: &[&str] = if is_windows { &WINDOWS_SHELL } else { &DEFAULT_SHELL };
+            words.iter().map(|word| (*word).to_owned()).collect()
+        };
         self.image.config.config.shell.clone().unwrap_or_else(default)
     }
 
@@ -312,6 +317,11 @@ impl Stage<'_> {
                 }
                 Source::Path(raw) => {
                     let word = self.scope.word(raw)?;
+                    if !is_add && download::is_url(&word) {
+                        return Err(Error::usage("COPY takes no URLs")
+                            .about(raw)
+                            .hint("write ADD, which downloads them"));
+                    }
                     if word.is_empty() {
                         // BuildKit and buildah copy everything here, which users do not expect.
                         self.shared.reporter.note(&format!(

@@ -60,6 +60,7 @@ impl StageImage {
         let (layers, args) = (Vec::new(), Args::default());
         let mut image = Self { config, layers, base_layers: 0, base: None, newest: None, args };
         image.set_platform(platform);
+        image.complete_path();
         image
     }
 
@@ -77,7 +78,9 @@ impl StageImage {
     /// Sets `PATH` if the image does not, so that `ENV PATH=/own:$PATH` finds the usual programs (BuildKit).
     pub(super) fn complete_path(&mut self) {
         let env = &mut self.config.config.env;
-        if !env.iter().any(|variable| variable.starts_with("PATH=")) {
+        // That of Windows is its own.
+        if self.config.os != "windows" && !env.iter().any(|variable| variable.starts_with("PATH="))
+        {
             env.push(format!("PATH={DEFAULT_PATH}"));
         }
     }
