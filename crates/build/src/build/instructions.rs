@@ -366,13 +366,14 @@ impl Stage<'_> {
             } else if download::is_url(word) {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let checksum = checksum.as_deref().map(str::parse).transpose()?;
-                let (name, item, file) = download::fetch(
+                let download::Fetched { name, item, file, material } = download::fetch(
                     shared.store,
                     word,
                     checksum.as_ref(),
                     secrets,
                     shared.reporter,
                 )?;
+                shared.materials.add(material);
                 match flags.unpack {
                     Some(true) => match archive::to_extract(shared.store, file, word)? {
                         Some(items) => gathered.add_archive(items)?,
