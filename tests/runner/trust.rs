@@ -633,8 +633,9 @@ fn provenance_names_kubefile_arguments_bases_and_embedded_images() {
             material["uri"].as_str().unwrap()
         })
         .collect();
-    let base = format!("docker://{app}");
-    assert_eq!(uris, [base.as_str(), "docker://team/app:v1"]);
+    let platform = imgctl_base::image::Platform::host().to_string().replace('/', "%2F");
+    let base = format!("pkg:docker/{}?platform={platform}", app.replace(":v1", "@v1"));
+    assert_eq!(uris, [base.as_str(), "pkg:docker/team/app@v1"]);
 
     site.imgctl(&["push", &made]).ok();
     let attached = site.imgctl(&["attach", "provenance.json", &made]).ok();

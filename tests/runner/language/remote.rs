@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use imgctl_base::testing::free_port;
 
 use super::Language;
+use crate::common::{Ran, tool};
 
 /// Answers `GET` with the path and the `Authorization` header of the request.
 fn echo() -> String {
@@ -187,6 +189,12 @@ impl Repositories {
         self.git(&self.language.env.path(format!("git/{name}")), &["rev-parse", revision])
     }
 
+    /// Builds without the cache, and returns the digests of the layers.
+    fn layers(&self, kubefile: &str) -> serde_json::Value {
+        self.language.build(kubefile, &["--no-cache"]).ok();
+        self.language.env.config("app")["rootfs"]["diff_ids"].clone()
+    }
+
     fn added(&self, words: &str, path: &str) -> String {
         self.language.built(&format!("FROM scratch\nADD {words} /r/\n"), &[], &format!("/r/{path}"))
     }
@@ -203,6 +211,10 @@ fn an_address_of_git_chooses_reference_directory_and_commit() {
         ("#v1", "f", "one"),
         ("#main:sub", "g", "sub"),
         ("?tag=v1", "f", "one"),
+        ("?tag=v1#refs/tags/v1", "f", "one"),
+        ("#refs/tags/v1", "f", "one"),
+        ("?mtime=checkout#v1", "f", "one"),
+        (&format!("?fetch-by-commit=1&commit={first}#main"), "f", "one"),
         ("?tag=v2", "f", "two"),
         ("?branch=older", "f", "one"),
         ("?ref=main&subdir=sub", "g", "sub"),
@@ -228,6 +240,7 @@ fn an_address_of_git_chooses_reference_directory_and_commit() {
         (format!("{url}?tag=v1&commit={second}"), "is at commit"),
         (format!("--checksum=sha256:{} {url}", "0".repeat(64)), "is not a commit"),
         (format!("{url}?deep=1"), "no parameter deep"),
+        (format!("{url}?fetch-by-commit#v1"), "fetch-by-commit needs the commit"),
         (format!("{url}#v3"), "v3"),
         (format!("{url}?commit={}", "0".repeat(40)), "cannot clone"),
     ] {
@@ -245,7 +258,12 @@ fn a_repository_of_any_kind_is_cloned_with_its_submodules() {
         assert_eq!(all.added(&format!("{plain}{rest}"), "f"), "one", "{rest}");
     }
     all.make("new.git", &["--object-format=sha256"]);
-    assert_eq!(all.added(&format!("{}/new.git#v1", all.served), "f"), "one");
+    let first = all.commit("new.git", "v1");
+    for server in [&all.served, &all.plain] {
+        for rest in ["#v1", &format!("#{first}"), &format!("?branch=older&commit={first}")] {
+            assert_eq!(all.added(&format!("{server}/new.git{rest}"), "f"), "one", "{server}{rest}");
+        }
+    }
     // One submodule has an absolute address, the other one is relative to the repository.
     all.make("outer.git", &[]);
     let work = all.language.env.path("work-outer.git");
@@ -266,4 +284,179 @@ fn a_repository_of_any_kind_is_cloned_with_its_submodules() {
     let exported =
         all.language.exported(&format!("FROM scratch\nADD {url}?submodules=0 /r/\n"), &[]);
     assert!(exported.join("r/f").is_file() && !exported.join("r/module/f").exists());
+    let kubefile = format!("FROM scratch\nADD --keep-git-dir {url} /r/\n");
+    assert_eq!(all.layers(&kubefile), all.layers(&kubefile));
+}
+
+#[test]
+fn a_kept_git_dir_is_the_same_at_every_build_and_knows_where_it_comes_from() {
+    let all = Repositories::new();
+    let url = format!("{}/a.git", all.served);
+    let first = all.commit("a.git", "v1");
+    for (rest, name, described) in [
+        ("#v1", Some("refs/tags/v1"), Some("v1")),
+        ("?tag=v2", Some("refs/tags/v2"), Some("v2")),
+        ("#older", Some("refs/heads/older"), None),
+        ("", Some("refs/heads/main"), None),
+        (&format!("#{first}"), None, None),
+        (&format!("?fetch-by-commit&commit={first}#main"), Some("refs/heads/main"), None),
+    ] {
+        let kubefile = format!("FROM scratch\nADD --keep-git-dir {url}{rest} /r/\n");
+        assert_eq!(all.layers(&kubefile), all.layers(&kubefile), "{rest}");
+        let to = all.language.env.path("exported");
+        let _ = fs::remove_dir_all(&to);
+        let there = all.language.env.export("app", "exported").join("r");
+        for gone in [".git/logs", ".git/FETCH_HEAD", ".git/hooks"] {
+            assert!(!there.join(gone).exists(), "{rest}: {gone}");
+        }
+        assert_eq!(all.git(&there, &["remote", "get-url", "origin"]), url);
+        let names = all.git(&there, &["for-each-ref", "--format=%(refname)"]);
+        assert_eq!(names, name.unwrap_or_default(), "{rest}");
+        if let Some(described) = described {
+            assert_eq!(all.git(&there, &["describe", "--tags", "--dirty"]), described);
+        }
+        assert_eq!(all.git(&there, &["status", "--porcelain"]), "", "{rest}");
+    }
+}
+
+#[test]
+fn flags_of_add_hold_for_the_files_of_a_repository() {
+    let all = Repositories::new();
+    let kubefile = format!(
+        "FROM scratch\nADD --exclude=sub --chmod=600 --chown=7:8 {}/a.git /r/\n",
+        all.served
+    );
+    let exported = all.language.exported(&kubefile, &[]);
+    assert!(!exported.join("r/sub").exists());
+    assert_eq!(mode(&exported.join("r/f")), 0o600);
+}
+
+#[test]
+fn provenance_names_everything_that_came_from_outside() {
+    let all = Repositories::new();
+    let (language, server) = (&all.language, echo());
+    language.shell();
+    let env = &language.env;
+    for name in ["copied", "mounted", "layout"] {
+        let context = env.context(name, "FROM scratch\nCOPY f /f\n", &[("f", name)]);
+        env.build(name, &context).ok();
+    }
+    let layout = format!("{}:v1", env.path("oci").display());
+    env.imgctl(["copy", "-q", "localhost/layout", &format!("oci:{layout}")]).ok();
+    let images = env.imgctl(["images", "--json"]).ok().json();
+    let digest = |name: &str| {
+        let name = format!("localhost/{name}:latest");
+        let has_name = |image: &&serde_json::Value| image["names"][0] == name.as_str();
+        let image = images.as_array().unwrap().iter().find(has_name).expect(&name);
+        image["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().to_owned()
+    };
+    let kubefile = format!(
+        "FROM localhost/shell\nADD http://me:hush@{server}/x /x\nADD {}/a.git#v1 /g/\n\
+         COPY --from=copied /f /f\nCOPY --from=low /f /l\nRUN --mount=from=mounted,target=/m ls /m\n",
+        all.served
+    );
+    let context = format!("--build-context=low=oci-layout://{layout}");
+    let flags = ["--provenance=p.json", &context, "--platform=linux/amd64"];
+    language.build(&kubefile, &flags).ok();
+    let statement = crate::common::json(&env.path("p.json"));
+    let found = statement["predicate"]["buildDefinition"]["resolvedDependencies"].clone();
+    let image = |kind: &str, name: &str| {
+        let (uri, digest) = match kind {
+            "oci" => {
+                let digest = digest(name);
+                (format!("pkg:oci/low?digest=sha256:{digest}&platform=linux%2Famd64"), digest)
+            }
+            _ => {
+                let uri = format!("pkg:docker/localhost/{name}@latest?platform=linux%2Famd64");
+                (uri, digest(name))
+            }
+        };
+        serde_json::json!({ "uri": uri, "digest": { "sha256": digest } })
+    };
+    let body = language.content("/x");
+    env.write("body", &body);
+    let sum = Ran::new(tool("sha256sum", [env.path("body")])).ok().stdout();
+    let expected = serde_json::json!([
+        { "uri": format!("{}/a.git#v1", all.served), "digest": { "sha1": all.commit("a.git", "v1") } },
+        { "uri": format!("http://{server}/x"), "digest": { "sha256": &sum[..64] } },
+        image("docker", "copied"),
+        image("docker", "mounted"),
+        image("docker", "shell"),
+        image("oci", "layout"),
+    ]);
+    assert_eq!(found, expected);
+    assert!(!statement.to_string().contains("hush"));
+}
+
+#[test]
+fn neither_the_callers_repository_nor_its_settings_take_part() {
+    let all = Repositories::new();
+    let language = &all.language;
+    let kubefile = format!("FROM scratch\nADD --keep-git-dir {}/a.git#v1 /r/\n", all.served);
+    let reference = language.exported(&kubefile, &[]);
+    assert!(!reference.join("r/.git/hooks").exists());
+    assert_eq!(mode(&reference.join("r/f")), 0o644);
+    let names = ["r/f", "r/.git/HEAD"].map(|name| (name, fs::read(reference.join(name)).unwrap()));
+
+    let env = &language.env;
+    let hook = env.write("hooks/post-checkout", "#!/bin/sh\necho hooked >>f\n");
+    fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).unwrap();
+    env.write("template/hooks/sample", "");
+    env.write(".config/git/attributes", "* text eol=crlf\n");
+    env.write(
+        ".gitconfig",
+        format!(
+            "[core]\nautocrlf = true\nhooksPath = {}\n[init]\ntemplateDir = {}\n",
+            env.path("hooks").display(),
+            env.path("template").display()
+        ),
+    );
+    // The caller is a hook of another repository, with a strict umask.
+    let mine = env.path("work-a.git");
+    let before = state(&mine);
+    env.write("Kubefile", &kubefile);
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077 && exec \"$0\" \"$@\""]);
+    let context = env.path("context");
+    let build = env.command(["build", "--network=none", "-t", "app", context.to_str().unwrap()]);
+    command.arg(build.get_program()).args(build.get_args()).current_dir(env.path("."));
+    command.args(["-f", env.path("Kubefile").to_str().unwrap()]).env_clear();
+    for (name, value) in build.get_envs() {
+        command.env(name, value.unwrap());
+    }
+    command.env("GIT_DIR", mine.join(".git")).env("GIT_WORK_TREE", &mine);
+    command.env("GIT_INDEX_FILE", mine.join(".git/index"));
+    command.env("GIT_CONFIG_PARAMETERS", "'core.autocrlf=true'");
+    Ran::new(command).ok();
+    assert_eq!(state(&mine), before);
+    let _ = fs::remove_dir_all(&reference);
+    let found = env.export("app", "exported");
+    for (name, content) in names {
+        assert_eq!(fs::read(found.join(name)).unwrap(), content, "{name}");
+    }
+    assert_eq!(mode(&found.join("r/f")), 0o644);
+    assert_eq!(mode(&found.join("r/.git")), 0o755);
+    assert!(!found.join("r/.git/hooks").exists());
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// Returns every file of a repository, with its content.
+fn state(repository: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut directories = vec![repository.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                found.push((path.clone(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
 }

@@ -1,6 +1,8 @@
 //! Attestations of a build: an SBOM and provenance for each platform's image, in the index as
 //! BuildKit stores them, or as referrers of the images. Must not depend on registries.
 
+use std::collections::BTreeSet;
+
 use crate::build::file::Source;
 use crate::build::options::{Attestations, Attested, Detail, Form, Format, Options};
 use crate::build::output::Written;
@@ -9,7 +11,7 @@ use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_store::store::Store;
 use imgctl_transfer::trust::attestation::{self, Document};
-use imgctl_transfer::trust::provenance::{self, Invocation};
+use imgctl_transfer::trust::provenance::{self, Invocation, Material};
 use imgctl_transfer::trust::sbom::{Sbom, SbomOptions};
 
 /// Fails if the options cannot be combined; called before anything is built.
@@ -50,7 +52,7 @@ pub(super) fn documents(
             let invocation = Invocation {
                 minimal: *detail == Detail::Min,
                 builder: builder.clone(),
-                ..invocation(options, source)
+                ..invocation(options, source, written.materials.clone())
             };
             let statement = provenance::statement(store, subject, names, &invocation)?;
             documents.push(Document::provenance(store, &statement)?);
@@ -60,13 +62,18 @@ pub(super) fn documents(
     images.iter().map(attested).collect()
 }
 
-/// Returns the parameters of the build, as provenance shows them.
-pub(super) fn invocation(options: &Options, source: &Source) -> Invocation {
+/// Returns the parameters of the build and what it took, as provenance shows them.
+pub(super) fn invocation(
+    options: &Options,
+    source: &Source,
+    materials: BTreeSet<Material>,
+) -> Invocation {
     Invocation {
         file: source.name.clone(),
         file_digest: Some(Digest::of(&source.bytes)),
         build_args: options.build_args.clone(),
         target: options.target.clone(),
+        materials,
         minimal: false,
         builder: None,
     }

@@ -331,14 +331,12 @@ impl<'a> Gathered<'a> {
     pub(crate) fn add_checkout(&mut self, items: Vec<Item>) -> Result<()> {
         self.files.clear();
         for mut item in items {
-            if item.entry.path.is_root() {
+            if item.entry.path.is_root() || self.is_excluded(&item.entry.path) {
                 continue;
             }
             self.keep_links_within_source(&mut item);
             let path = join(&self.destination.path, &item.entry.path);
-            let owner = (item.entry.uid, item.entry.gid);
-            let item = self.place_owned(path, item, self.flags.owner.unwrap_or(owner))?;
-            self.refuse_other_type(&item)?;
+            let item = self.place(path, item)?;
             self.items.push(item);
         }
         self.imply_directories(&self.destination.path.clone())

@@ -13,6 +13,7 @@ use imgctl_base::progress::{Reporter, Unit};
 use imgctl_registry::tls;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
+use imgctl_transfer::trust::provenance::Material;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{StatusCode, Url};
 
@@ -28,15 +29,24 @@ pub(crate) fn is_url(source: &str) -> bool {
     source.starts_with("http://") || source.starts_with("https://")
 }
 
-/// Downloads `url`, with the secrets for its host if there are any. Returns the file's name, the item,
-/// and the file for unpacking.
+/// A downloaded file.
+pub(super) struct Fetched {
+    pub name: Vec<u8>,
+    pub item: Item,
+    /// The file itself, for unpacking.
+    pub file: File,
+    /// The file, as provenance names it.
+    pub material: Material,
+}
+
+/// Downloads `url`, with the secrets for its host if there are any.
 pub(super) fn fetch(
     store: &Store,
     url: &str,
     checksum: Option<&Digest>,
     secrets: &BTreeMap<String, SecretSource>,
     reporter: &dyn Reporter,
-) -> Result<(Vec<u8>, Item, File)> {
+) -> Result<Fetched> {
     let doing = || format!("cannot download {url}");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -47,6 +57,9 @@ pub(super) fn fetch(
         .map_err(|error| Error::usage(format!("`{url}` is not a URL")).caused_by(error))?;
     let name = file_name(address.path());
     let login = authorization(&address, secrets).context(doing)?;
+    let mut shown = address.clone();
+    // Only an address without a host has no place for them, and none of HTTP is without one.
+    let _ = (shown.set_username(""), shown.set_password(None));
     let response =
         runtime.block_on(download(address, login, &mut file, checksum, reporter)).context(doing)?;
     let copy = file.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
@@ -58,12 +71,18 @@ pub(super) fn fetch(
     };
     let content = Content::Range { file: rewound(file)?, offset: 0 };
     let item = Item { content, digest: Some(response.content), ..Item::bare(entry) };
-    Ok((name, item, copy))
+    Ok(Fetched {
+        name,
+        item,
+        file: copy,
+        material: Material::file(shown.as_str(), &response.sha256),
+    })
 }
 
 struct Downloaded {
     size: u64,
     content: [u8; 32],
+    sha256: Digest,
     /// Seconds since 1970.
     modified: Option<i64>,
 }
@@ -101,11 +120,13 @@ async fn download(
     let task =
         reporter.start(&format!("downloading {shown}"), Unit::Bytes, response.content_length());
     let mut sha = checksum.map(|digest| Hasher::with(digest.algorithm()));
+    let mut sha256 = Hasher::default();
     let mut hasher = blake3::Hasher::new();
     let mut size = 0;
     while let Some(chunk) = response.chunk().await.map_err(network)? {
         file.write_all(&chunk).doing(|| "cannot write a scratch file".to_owned())?;
         hasher.update(&chunk);
+        sha256.update(&chunk);
         if let Some(sha) = &mut sha {
             sha.update(&chunk);
         }
@@ -120,7 +141,8 @@ async fn download(
         }
     }
     task.done(&shown);
-    Ok(Downloaded { size, content: *hasher.finalize().as_bytes(), modified })
+    let content = *hasher.finalize().as_bytes();
+    Ok(Downloaded { size, content, sha256: sha256.finish(), modified })
 }
 
 fn network(error: reqwest::Error) -> Error {
@@ -143,7 +165,8 @@ fn file_name(path: &str) -> Vec<u8> {
     if matches!(name, b"" | b"." | b"..") { UNNAMED.to_vec() } else { name.to_vec() }
 }
 
-fn percent_decode(text: &str) -> Vec<u8> {
+/// Replaces `%XX` by the byte.
+pub(super) fn percent_decode(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {

@@ -10,6 +10,7 @@ use crate::build::context;
 use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
+use crate::build::materials::Materials;
 use crate::build::options::{Attested, Built, MULTI_PLATFORM, Options, StepCounts};
 use crate::build::output::{self, Written};
 use crate::build::plan::{self, BuildPlan, From, StagePlan};
@@ -30,6 +31,7 @@ use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::diagnostic;
 use imgctl_store::store::Store;
+use imgctl_transfer::trust::provenance::Material;
 
 /// The time of the build, as an argument.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
@@ -82,6 +84,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         let mut images = Vec::new();
         for platform in platforms {
             let results = Results::default();
+            let materials = Materials::default();
             let shared = Shared {
                 store,
                 options,
@@ -95,6 +98,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 reporter,
                 results: &results,
                 emptied: &emptied,
+                materials: &materials,
             };
             let built = build_platform(&shared, platform).map(|(mut image, counts)| {
                 // The image is for the platform that was asked for, whatever its base is for (BuildKit).
@@ -111,14 +115,18 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
             if let Some(embedding) = &embedding {
                 image = embedding.add_to(&shared, image)?;
             }
-            images.push((image, cache.take_used()));
+            images.push(Finished {
+                image,
+                used: cache.take_used(),
+                materials: materials.into_set(),
+            });
         }
         Ok(images)
     })?;
     save_stat_cache(files, reporter);
     let layers = layers_of(&images);
     let (mut written, mut used) = (Vec::new(), Used::new());
-    for (mut image, now_used) in images {
+    for Finished { mut image, used: now_used, materials } in images {
         if options.cache.inline {
             let own: Vec<_> = image.layers.iter().map(|layer| &layer.descriptor.digest).collect();
             inline::write(&mut image.config, &now_used, &own, &|key, basis, layers| {
@@ -126,8 +134,9 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
             })?;
         }
         used.extend(now_used);
-        written.push(output::write_image(store, options, &image)?);
+        written.push(output::write_image(store, options, &image, materials)?);
     }
+    let all = written.iter().flat_map(|image| image.materials.iter().cloned()).collect();
     let origins = cache.remotes().origins(&layers);
     let named = name_images(store, options, &source, &written, origins.is_empty(), reporter)?;
     let findings = match checked.findings.len() {
@@ -145,12 +154,19 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         origins,
         attested: named.attested,
         file: source.name.clone(),
-        invocation: attest::invocation(options, &source),
+        invocation: attest::invocation(options, &source, all),
         steps: counts,
         cache: Collected { used, result: layers },
         imported: Arc::clone(cache.imported()),
         checked: options.lint.then_some(checked),
     })
+}
+
+/// The image of one platform, and what its build took.
+struct Finished {
+    image: StageImage,
+    used: Used,
+    materials: BTreeSet<Material>,
 }
 
 /// Builds, and builds again without what a cache has lost, until every layer is in the store or in a
@@ -159,8 +175,8 @@ fn until_there(
     cache: &StepCache,
     embedding: Option<&Embedding>,
     reporter: &dyn Reporter,
-    build: &mut dyn FnMut() -> Result<Vec<(StageImage, Used)>>,
-) -> Result<Vec<(StageImage, Used)>> {
+    build: &mut dyn FnMut() -> Result<Vec<Finished>>,
+) -> Result<Vec<Finished>> {
     loop {
         match build() {
             Ok(images) if cache.remotes().are_there(&layers_of(&images))? => return Ok(images),
@@ -178,8 +194,8 @@ fn until_there(
     }
 }
 
-fn layers_of(images: &[(StageImage, Used)]) -> BTreeSet<Digest> {
-    let layers = images.iter().flat_map(|(image, _)| &image.layers);
+fn layers_of(images: &[Finished]) -> BTreeSet<Digest> {
+    let layers = images.iter().flat_map(|finished| &finished.image.layers);
     layers.map(|layer| layer.descriptor.digest.clone()).collect()
 }
 

@@ -371,18 +371,20 @@ impl Stage<'_> {
             if let Some(repository) = git::Repository::parse(word)? {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let commit = checksum.as_deref();
-                let items = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
-                gathered.add_checkout(items)?;
+                let found = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
+                shared.materials.add(found.material);
+                gathered.add_checkout(found.items)?;
             } else if download::is_url(word) {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let checksum = checksum.as_deref().map(str::parse).transpose()?;
-                let (name, item, file) = download::fetch(
+                let download::Fetched { name, item, file, material } = download::fetch(
                     shared.store,
                     word,
                     checksum.as_ref(),
                     secrets,
                     shared.reporter,
                 )?;
+                shared.materials.add(material);
                 match flags.unpack {
                     Some(true) => match archive::to_extract(shared.store, file, word)? {
                         Some(items) => gathered.add_archive(items)?,

@@ -22,6 +22,7 @@ mod instructions;
 mod items;
 mod layer_step;
 mod lint;
+mod materials;
 pub mod options;
 pub mod outline;
 mod output;

@@ -1,6 +1,6 @@
 //! Finishes a build: squashes layers, writes config, manifest and index.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::build::context::ImageTree;
@@ -15,6 +15,7 @@ use imgctl_store::layer::whiteout::whiteout_path;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath};
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::recompress_image::gzipped;
+use imgctl_transfer::trust::provenance::Material;
 
 /// Annotations defined by image-spec, annotations.md.
 const CREATED: &str = "org.opencontainers.image.created";
@@ -26,13 +27,20 @@ const BASE_DIGEST: &str = "org.opencontainers.image.base.digest";
 pub(crate) struct Written {
     pub descriptor: Descriptor,
     pub config: Digest,
+    /// What was taken from outside for it.
+    pub materials: BTreeSet<Material>,
 }
 
 /// Writes config and manifest of one platform's image.
 ///
 /// `created` is the build's timestamp or, without one, the newest time inside the image: using the
 /// clock would change the bytes with each build.
-pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) -> Result<Written> {
+pub(crate) fn write_image(
+    store: &Store,
+    options: &Options,
+    image: &StageImage,
+    materials: BTreeSet<Material>,
+) -> Result<Written> {
     let created = options.timestamp.or(image.newest).map(rfc3339);
     let config_bytes = config(options, image, created.as_deref())?;
     let config_digest = store.put_blob(&config_bytes)?;
@@ -65,7 +73,7 @@ pub(crate) fn write_image(store: &Store, options: &Options, image: &StageImage) 
     let digest = store.put_blob(&bytes)?;
     let mut descriptor = Descriptor::new(manifest_type, digest, bytes.len() as u64);
     descriptor.platform = Some(platform_of(image));
-    Ok(Written { descriptor, config: config_digest })
+    Ok(Written { descriptor, config: config_digest, materials })
 }
 
 /// Writes the index of several platforms' images and of the attestations about them.

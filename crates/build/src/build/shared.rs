@@ -10,6 +10,7 @@ use crate::build::context::{self, ContextTree, ImageTree};
 use crate::build::file::{Source, rules_of_directory};
 use crate::build::items::{Item, LayerTar, SourceTree};
 use crate::build::layer_step::LayerMaker;
+use crate::build::materials::Materials;
 use crate::build::options::{Format, NamedContext, Options};
 use crate::build::plan::{From, SCRATCH};
 use crate::build::scope::Args;
@@ -24,6 +25,7 @@ use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{LayerPath, Toc};
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
+use imgctl_transfer::trust::provenance::Material;
 
 /// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
 pub(crate) const DEFAULT_PATH: &str =
@@ -113,6 +115,7 @@ pub(super) struct Shared<'a> {
     pub results: &'a Results,
     /// Cache mounts that a build without cache has already emptied.
     pub emptied: &'a Mutex<BTreeSet<String>>,
+    pub materials: &'a Materials,
 }
 
 impl<'a> Shared<'a> {
@@ -178,7 +181,7 @@ impl Shared<'_> {
             Some(NamedContext::Image(image)) if image != SCRATCH => {
                 self.stored_image(image, platform)
             }
-            Some(NamedContext::OciLayout(path)) => self.layout_image(path, platform),
+            Some(NamedContext::OciLayout(path)) => self.layout_image(name, path, platform),
             _ => Ok(StageImage::empty(platform)),
         }
     }
@@ -195,7 +198,7 @@ impl Shared<'_> {
     }
 
     /// Returns an image of an OCI layout on disk, loaded into the store under a temporary name.
-    fn layout_image(&self, path: &Path, platform: &Platform) -> Result<StageImage> {
+    fn layout_image(&self, context: &str, path: &Path, platform: &Platform) -> Result<StageImage> {
         let hash = blake3::hash(&context::identity(path)).to_hex();
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
@@ -206,13 +209,24 @@ impl Shared<'_> {
         transfer::load(self.store, Input::Path(&path), &options, self.reporter).context(|| {
             format!("cannot use the OCI layout {} as a build context", path.display())
         })?;
-        let image = self.stored_image(&name.to_string(), platform)?;
+        let image = self.image(&name.to_string(), platform)?;
         self.store.untag(&[self.store.resolve(&name.to_string())?])?;
+        if let Some((_, digest)) = &image.base {
+            self.materials.add(Material::layout(context, platform, digest));
+        }
         Ok(image)
     }
 
     /// Returns an image of the store, pulled first if necessary, as a stage's base.
     pub(super) fn stored_image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
+        let image = self.image(name, platform)?;
+        if let Some((name, digest)) = &image.base {
+            self.materials.add(Material::image(name, Some(platform), digest));
+        }
+        Ok(image)
+    }
+
+    fn image(&self, name: &str, platform: &Platform) -> Result<StageImage> {
         let images = &self.options.base_images;
         let image = images.get(self.store, name, platform, self.reporter)?;
         self.lease.hold(&image.descriptor.digest)?;

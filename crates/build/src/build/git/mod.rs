@@ -1,0 +1,146 @@
+//! Git repositories as sources of ADD, cloned with the installed git into a scratch directory. What
+//! git says decides about fall-backs.
+
+mod address;
+mod checkout;
+mod command;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+
+use crate::build::archive::Tee;
+use crate::build::context::ContextTree;
+use crate::build::download::is_url;
+use crate::build::git::address::commit_id;
+use crate::build::git::checkout::settle;
+use crate::build::git::command::{Git, Login};
+use crate::build::items::{Content, Item, Opened, SourceTree as _, rewound};
+use crate::build::options::SecretSource;
+use crate::build::run_mounts::read_secret;
+use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
+use imgctl_base::fs::root::Root;
+use imgctl_kubefile::ignore::IgnoreRules;
+use imgctl_store::layer::{EntryKind, LayerPath, Mtime};
+use imgctl_store::store::Store;
+use imgctl_transfer::trust::provenance::Material;
+
+pub(super) use crate::build::git::address::Repository;
+
+/// The files of a repository.
+pub(super) struct Checkout {
+    pub items: Vec<Item>,
+    /// The commit, as provenance names it.
+    pub material: Material,
+}
+
+impl Repository {
+    /// Clones the repository and returns its files, which all get the time of the commit. `checksum`
+    /// is the value of `--checksum`.
+    pub(super) fn files(
+        &self,
+        store: &Store,
+        keep_git_dir: bool,
+        checksum: Option<&str>,
+        secrets: &BTreeMap<String, SecretSource>,
+    ) -> Result<Checkout> {
+        let checksum = checksum.map(commit_id).transpose()?;
+        let scratch = store.scratch_directory()?;
+        let git = Git { directory: scratch.path(), login: self.login(secrets)? };
+        let expected: Vec<&str> = self.commit.iter().chain(&checksum).map(String::as_str).collect();
+        let doing = || format!("cannot clone {}", self.url);
+        let found = self.check_out(&git, &expected).context(doing)?;
+        let keep = keep_git_dir || self.keep_git_dir;
+        if keep {
+            settle(&git).context(doing)?;
+        }
+        let time = git.run(&["log", "-1", "--format=%ct"])?.trim().parse().unwrap_or(0);
+        // The subdirectory, including any symlinks, is resolved inside the checkout (CVE-2026-33748).
+        let root = Root::open(scratch.path())?;
+        let below = if self.subdirectory.is_empty() { "." } else { &self.subdirectory };
+        let fd = root.open_directory(Path::new(below.trim_start_matches('/')))?;
+        let hidden: &[u8] = if keep { b"" } else { b"**/.git" };
+        let rules = IgnoreRules::parse(hidden).unwrap_or_default();
+        let tree = ContextTree::new(self.source.clone(), Root::from_fd(fd, scratch.path()), rules);
+        let items = spool(store, tree.below(&LayerPath::root())?, time)?;
+        let material = Material::repository(&self.url, self.reference.as_deref(), &found.commit);
+        Ok(Checkout { items, material })
+    }
+
+    /// Returns the header for this repository's host: from the secrets, as in BuildKit, or from the
+    /// address.
+    fn login(&self, secrets: &BTreeMap<String, SecretSource>) -> Result<Option<Login>> {
+        let Some((scheme, rest)) = self.url.split_once("://").filter(|_| is_url(&self.url)) else {
+            return Ok(None);
+        };
+        let host = rest.split('/').next().unwrap_or(rest);
+        let with = |header: String| Login {
+            place: format!("{scheme}://{host}/"),
+            header: format!("Authorization: {header}"),
+        };
+        let basic = |pair: &str| {
+            format!("basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
+        };
+        for (name, is_token) in [("GIT_AUTH_HEADER", false), ("GIT_AUTH_TOKEN", true)] {
+            let own = format!("{name}.{host}");
+            let Some(secret) = secrets.get(&own).or_else(|| secrets.get(name)) else { continue };
+            let value = String::from_utf8(read_secret(secret)?)
+                .map_err(|_| Error::usage(format!("secret `{name}` is not text")))?;
+            let value = value.trim();
+            let header =
+                if is_token { basic(&format!("x-access-token:{value}")) } else { value.to_owned() };
+            return Ok(Some(with(header)));
+        }
+        Ok(self.login.as_deref().map(|pair| with(basic(pair))))
+    }
+}
+
+/// Copies the bytes of all files into one scratch file, so that the checkout can be removed.
+fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
+    let mut file = store.scratch_file()?;
+    let mut offsets = Vec::new();
+    let mut offset = 0;
+    for item in &mut items {
+        item.entry.mtime = Mtime { seconds: time, nanoseconds: 0 };
+        if !matches!(item.entry.kind, EntryKind::Symlink { .. }) {
+            item.entry.mode = as_if_unmasked(item.entry.mode);
+        }
+        offsets.push(offset);
+        if let EntryKind::File { size } = item.entry.kind {
+            // The digest covers the bytes copied here, not those that a stat cache remembers.
+            let mut hasher = blake3::Hasher::new();
+            let mut reader = Opened::open(item)?;
+            let copied = io::copy(&mut reader, &mut Tee { file: &mut file, hasher: &mut hasher })
+                .doing(|| format!("cannot read {}", item.entry.path))?;
+            if copied != size {
+                return Err(Error::failed(format!(
+                    "{} changed while it was read",
+                    item.entry.path
+                )));
+            }
+            item.digest = Some(*hasher.finalize().as_bytes());
+            offset += size;
+        } else {
+            item.digest = Some([0; 32]);
+        }
+    }
+    let file = rewound(file)?;
+    for (item, offset) in items.iter_mut().zip(offsets) {
+        item.xattrs_unread = false;
+        item.content = match item.entry.kind {
+            EntryKind::File { .. } => Content::Range { file: Arc::clone(&file), offset },
+            _ => Content::None,
+        };
+    }
+    Ok(items)
+}
+
+/// Returns the mode that a file of a checkout has with a umask of 022: git gives everyone the bits of
+/// the owner, and the caller's umask takes some away.
+fn as_if_unmasked(mode: u32) -> u32 {
+    let owner = (mode >> 6) & 0o7;
+    (owner << 6) | ((owner & 0o5) * 0o11)
+}
