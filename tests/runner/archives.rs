@@ -153,7 +153,8 @@ fn run_takes_archives_by_path_transport_and_flag() {
         let name = here.file_name().unwrap().to_str().unwrap();
         let words = words.iter().map(|word| word.replace('$', name));
         let other = TestEnv::new();
-        let mut command = other.command(["run".to_owned()].into_iter().chain(words));
+        let mut command =
+            other.command(["run", "--local"].map(str::to_owned).into_iter().chain(words));
         command.current_dir(&here);
         let error = Ran::new(command).fails(2).stderr();
         assert!(error.contains("localhost/x:v1 (application)"), "{error}");

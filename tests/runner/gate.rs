@@ -105,8 +105,12 @@ const CLUSTER: &str = "works on hosts, with images that their controller has adm
 const FILES: &str = "takes files that are no images";
 const TESTBED: &str = "works on the hosts of the test bed";
 
+/// What `bake` builds from.
+const BAKE: &str = r#"{"target": {"default": {"context": "from", "tags": ["localhost/n:1"]}}}"#;
+
 /// Every verb.
 const VERBS: &[(&str, Says)] = &[
+    ("bake", Refuses(&["bake -f from.json", "bake -f from.json --push"])),
     (
         "build",
         Refuses(&[
@@ -375,6 +379,7 @@ fn every_verb_that_takes_images_asks_the_policy() {
     ] {
         env.context(name, &text, &[]);
     }
+    env.write("from.json", BAKE);
     for (_, says) in VERBS {
         if let Refuses(lines) = says {
             lines.iter().for_each(|line| site.refuses(line));
@@ -413,6 +418,7 @@ fn every_verb_that_takes_images_demands_the_policy_that_it_is_given() {
         site.env.context(name, "FROM localhost/own:1\nLABEL a=b\n", &[]);
     }
     site.env.write("broken.json", "{");
+    site.env.write("from.json", BAKE);
     let own = [
         "tag localhost/own:1 localhost/n:1",
         "merge -t localhost/n:1 localhost/own:1",

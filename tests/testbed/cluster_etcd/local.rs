@@ -20,7 +20,10 @@ fn without_hosts_it_is_this_machine() {
     run(&bed, &["scp", "--ips", &ip, program, "/usr/local/bin/imgctl"]).ok();
     run(&bed, &["scp", "--ips", &ip, archive, "/root/counting.tar"]).ok();
     // Nobody could log in any more.
-    bed.says(1, "systemctl stop ssh ssh.socket; export HOME=/root; cd; imgctl run counting.tar");
+    bed.says(
+        1,
+        "systemctl stop ssh ssh.socket; export HOME=/root; cd; imgctl run --local counting.tar",
+    );
     assert_eq!(counted(&bed, 1), "init");
     let again = bed.says(1, "HOME=/root imgctl run /root/counting.tar");
     assert!(again.contains("nothing to do"), "{again}");
