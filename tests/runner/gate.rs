@@ -110,7 +110,7 @@ const BAKE: &str = r#"{"target": {"default": {"context": "from", "tags": ["local
 
 /// Every verb.
 const VERBS: &[(&str, Says)] = &[
-    ("bake", Refuses(&["bake -f from.json", "bake -f from.json --push"])),
+    ("bake", Refuses(&["bake -f from.json"])),
     (
         "build",
         Refuses(&[

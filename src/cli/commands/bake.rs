@@ -13,6 +13,7 @@ use crate::cli::commands::bake_flags::{self, Common};
 use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
 use crate::cli::names::split;
+use crate::cli::registry_options::RegistryArgs;
 use crate::ui::table::Table;
 use imgctl_bake::{Bake, Form, Override, Source, Target, Variable};
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
@@ -97,14 +98,8 @@ pub(crate) struct BakeArgs {
     #[arg(long, value_name = "FILE")]
     metadata_file: Option<PathBuf>,
 
-    /// Verify the certificates of registries
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-        default_missing_value = "true", hide_possible_values = true)]
-    tls_verify: Option<bool>,
-
-    /// File with logins for registries
-    #[arg(long, value_name = "FILE")]
-    authfile: Option<PathBuf>,
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 /// What `--list` shows.
@@ -244,15 +239,8 @@ fn allowed(target: &Target, allow: &[String]) -> Result<()> {
 }
 
 fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> Result<()> {
-    let mut registry = Vec::new();
-    if let Some(verify) = args.tls_verify {
-        registry.push(format!("--tls-verify={verify}"));
-    }
-    if let Some(path) = &args.authfile {
-        registry.push(format!("--authfile={}", path.display()));
-    }
     let (push, no_cache, pull, check) = (args.push, args.no_cache, args.pull, args.check);
-    let common = Common { push, no_cache, pull, check, registry };
+    let common = Common { push, no_cache, pull, check };
     let mut results = BTreeMap::new();
     let (mut documents, mut metadata) = (Map::new(), Map::new());
     for (target, is_wanted) in builds {
@@ -263,10 +251,11 @@ fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> 
         let path = file.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
         let flags = bake_flags::of(target, *is_wanted, &common, &results, path.as_deref());
         let command = BuildArgs::augment_args(Command::new("build").no_binary_name(true));
-        let parsed = command
+        let mut parsed = command
             .try_get_matches_from(flags)
             .and_then(|matches| BuildArgs::from_arg_matches(&matches))
             .map_err(|error| Error::usage(error.to_string()).context(failed()))?;
+        parsed.registry = args.registry.clone();
         context.ui.say(&format!("target {name}"));
         let Some(made) = build::make(&parsed, context).context(failed)? else {
             continue;

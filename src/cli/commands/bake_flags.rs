@@ -12,8 +12,6 @@ pub(crate) struct Common {
     pub(crate) no_cache: bool,
     pub(crate) pull: bool,
     pub(crate) check: bool,
-    /// Flags for registries, passed on as they are.
-    pub(crate) registry: Vec<String>,
 }
 
 /// Returns the arguments of `imgctl build` for `target`. Those that are only used by others (`!is_wanted`) go
@@ -26,7 +24,7 @@ pub(crate) fn of(
     results: &BTreeMap<String, String>,
     inline: Option<&str>,
 ) -> Vec<String> {
-    let mut flags: Vec<String> = common.registry.clone();
+    let mut flags: Vec<String> = Vec::new();
     let mut add = |flag: &str, value: &str| flags.push(format!("--{flag}={value}"));
     let context = target.context.as_deref().unwrap_or(".");
     if let Some(path) = inline {
