@@ -335,6 +335,54 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "over {LONGEST_FILE} lines:\n{}", long.join("\n"));
 }
 
+/// Where docs/architecture.md says how large each crate is.
+const SIZES: &str = "### Sizes";
+/// By how many lines a crate may be smaller than its table says.
+const ROOM: usize = 250;
+
+/// A crate grows only with a reason: a larger number in the table is a decision.
+#[test]
+fn crates_are_as_large_as_their_table_says() {
+    let page = std::fs::read_to_string(repository().join("docs/architecture.md")).unwrap();
+    let (_, table) = page.split_once(SIZES).expect("docs/architecture.md has no sizes");
+    let said: BTreeMap<String, usize> = table
+        .lines()
+        .skip_while(|line| !line.starts_with("|---"))
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let name = cells.next().unwrap().trim_matches('`').to_owned();
+            (name, cells.next().unwrap().replace(',', "").parse().unwrap())
+        })
+        .collect();
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+    for source in sources().iter().filter(|source| !is_for_tests(&source.path)) {
+        let text = source.text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        *lines.entry(source.package.clone()).or_default() += text.lines().count();
+    }
+    let wrong: Vec<String> = lines
+        .iter()
+        .filter_map(|(name, lines)| {
+            let most = *said.get(name)?;
+            let fits = *lines <= most && most < lines + ROOM;
+            (!fits).then(|| format!("{name}: {lines} lines, the table says {most}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(lines.keys().eq(said.keys()), "{lines:?}\n{said:?}");
+}
+
+/// Whether a file holds only tests, or what only tests use.
+fn is_for_tests(path: &Path) -> bool {
+    path.components().any(|part| {
+        let name = part.as_os_str().to_string_lossy();
+        let stem = name.strip_suffix(".rs").unwrap_or(&name);
+        ["tests", "testing", "against_helm"].contains(&stem)
+            || ["_tests", "_testing"].iter().any(|end| stem.ends_with(end))
+    })
+}
+
 #[test]
 fn only_the_command_line_prints_and_reads_the_environment() {
     let forbidden = [

@@ -438,7 +438,7 @@ fn changed(summary: &Summary, cluster: &str, context: &Context) -> Result<()> {
     context.ui.line(&format!("cluster {cluster}: {} done{before}", counted(summary.done, "step")))
 }
 
-/// Says what one has now, and which command comes next.
+/// Says what the user has now, and which command comes next.
 fn stands(cluster: &str, now: &ClusterNow) -> String {
     let version = match &now.version {
         Some(version) => format!("runs {version} on "),

@@ -8,6 +8,7 @@ use crate::cli::environment::Environment;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 pub(crate) use imgctl_base::quote::quote;
+pub(crate) use imgctl_base::text::csv;
 use imgctl_store::layer::{LayerPath, Tree};
 
 /// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the

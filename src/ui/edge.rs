@@ -209,7 +209,7 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// Returns the columns of the terminal that stdout is, if it is one.
+/// Returns the width of the terminal behind stdout, in columns; `None` if stdout is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(standard_output()).ok()?;
     (size.ws_col > 0).then(|| size.ws_col.into())

@@ -177,7 +177,7 @@ fn blob(layout: &Path, digest: &serde_json::Value) -> serde_json::Value {
     json(&layout.join("blobs").join(digest.replace(':', "/")))
 }
 
-/// Runs a command to its end; gives the most resident memory it had, in kibibytes.
+/// Runs a command to its end. Returns its peak resident memory, in kibibytes.
 pub(crate) fn peak<S: AsRef<OsStr>>(env: &TestEnv, arguments: impl IntoIterator<Item = S>) -> u64 {
     let mut command = env.command(arguments);
     let log = std::fs::File::create(env.path("log")).unwrap();

@@ -170,7 +170,7 @@ fn mistakes_name_the_file_the_target_and_the_reason() {
     let empty = TestEnv::new();
     let told = empty.imgctl(["bake"]).fails(NOT_FOUND).stderr();
     assert!(told.contains("docker-bake.hcl"), "{told}");
-    // A file is not its user.
+    // Somebody else may have written the file.
     env.write("x.hcl", "target \"a\" { entitlements = [\"security.insecure\"] }");
     let refused = env.imgctl(["bake", "-f", "x.hcl", "a"]);
     assert!(refused.stderr().contains("--allow security.insecure"), "{}", refused.stderr());

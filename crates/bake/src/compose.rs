@@ -284,6 +284,21 @@ fn attestation(kind: &str, value: &Value) -> Spec {
     Spec::parse(&text, Kind::Other)
 }
 
+/// Reads the lines of a `.env` file: `NAME=VALUE`, perhaps quoted, and comments.
+pub fn dotenv(text: &str) -> BTreeMap<String, String> {
+    let bare = |value: &str| {
+        let value = value.trim();
+        let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+        ['"', '\''].into_iter().find_map(inner).unwrap_or(value).to_owned()
+    };
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.strip_prefix("export ").unwrap_or(line).split_once('='))
+        .map(|(name, value)| (name.trim().to_owned(), bare(value)))
+        .collect()
+}
+
 /// Replaces `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME-default}`, `${NAME:?error}`, `${NAME:+other}` in all
 /// texts (compose-spec, 12-interpolation.md).
 fn interpolated(value: Value, lookup: &dyn Fn(&str) -> Option<String>) -> Outcome<Value> {

@@ -1,13 +1,12 @@
-//! Functions of bake files: those of HCL's standard library that buildx offers (`stdlib.go`), but for those
-//! that read the environment, the time or randomness beyond `timestamp`, or take keys. Must not know
-//! expressions.
+//! Functions of bake files: those of HCL's standard library that buildx offers (`stdlib.go`), except for the
+//! ones that docs/bake.md lists. Must not know expressions.
 
 use base64::Engine as _;
 use hcl::{Map, Value};
+use imgctl_base::text::{csv, hex};
 use sha2::Digest as _;
 
 use crate::format;
-use crate::spec::fields;
 use crate::value::{Outcome, equal, indexed, number, numeric, text, truth};
 
 /// Maximum number of items that `range` makes.
@@ -347,7 +346,7 @@ impl Call<'_> {
 
     fn csv(&self) -> Outcome<Value> {
         let whole = self.text(0)?;
-        let mut lines = whole.lines().filter(|line| !line.is_empty()).map(fields);
+        let mut lines = whole.lines().filter(|line| !line.is_empty()).map(csv);
         let names = lines.next().unwrap_or_default();
         let row = |line: Vec<String>| {
             if line.len() != names.len() {
@@ -434,7 +433,7 @@ fn titled(text: &str) -> String {
         .collect()
 }
 
-/// Replaces what names of targets must not contain.
+/// Replaces the characters that the name of a target must not contain.
 pub(crate) fn sanitized(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' })
@@ -451,10 +450,6 @@ fn url_encoded(text: &str) -> String {
         }
     }
     out
-}
-
-fn hex(bytes: &[u8]) -> String {
-    imgctl_base::text::hex(bytes)
 }
 
 fn captured(pattern: &regex::Regex, found: &regex::Captures<'_>) -> Value {
@@ -490,7 +485,7 @@ fn distinct(items: Vec<Value>) -> Vec<Value> {
     all
 }
 
-/// Sets have an order: that of their texts.
+/// Orders the items of a set, by their texts.
 fn sorted(mut items: Vec<Value>) -> Vec<Value> {
     items.sort_by_key(|item| text(item).unwrap_or_default());
     items

@@ -15,6 +15,7 @@ mod spec;
 mod target;
 mod value;
 
+pub use compose::dotenv;
 pub use definitions::{Form, Source};
 pub use overrides::Override;
 pub use resolve::{Bake, Variable, read};

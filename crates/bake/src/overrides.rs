@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use regex::Regex;
+
 use imgctl_base::error::{Error, Result};
 
 use crate::target::{Target, Values};
 
 /// One override.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Override {
-    /// Name of a target, with `*` and `?`.
-    pattern: String,
+    /// Matches the names of targets.
+    pattern: Regex,
+    /// The pattern as written, with `*` and `?`.
+    target: String,
     attribute: String,
     /// Key of a map, such as the name of an argument.
     key: Option<String>,
-    /// Values of one attribute that is a list come one by one.
+    /// One, or several for an attribute that is a list.
     values: Vec<String>,
     adds: bool,
 }
@@ -44,18 +48,22 @@ const SINGLE: [&str; 10] = [
 ];
 
 impl Override {
-    /// Reads overrides; several values for one attribute become its list.
+    /// Reads overrides; several values for one attribute become its list. `lookup` returns the value of an
+    /// argument that has none in its text, as with `--build-arg NAME`; without one, the override has no effect.
     ///
     /// # Errors
     ///
-    /// If a text is not of the form.
-    pub fn parse_all(texts: &[String]) -> Result<Vec<Self>> {
+    /// If a text does not have this form.
+    pub fn parse_all(
+        texts: &[String],
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::new();
         for text in texts {
-            let one = Self::parse(text)?;
+            let one = Self::parse(text, lookup)?;
             let same = |known: &&mut Self| {
-                (&known.pattern, &known.attribute, &known.key)
-                    == (&one.pattern, &one.attribute, &one.key)
+                (&known.target, &known.attribute, &known.key)
+                    == (&one.target, &one.attribute, &one.key)
             };
             match all.iter_mut().find(same) {
                 Some(known) => known.values.extend(one.values),
@@ -65,7 +73,7 @@ impl Override {
         Ok(all)
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    fn parse(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let wrong = || {
             Error::usage(format!("--set cannot be `{text}`"))
                 .hint("write TARGET.ATTRIBUTE=VALUE or TARGET.ATTRIBUTE.KEY=VALUE, where TARGET may contain `*`")
@@ -90,34 +98,31 @@ impl Override {
         }
         let values = match value {
             Some(value) => vec![value.to_owned()],
-            // An argument without a value comes from the environment, as with --build-arg.
-            None if attribute == "args" => Vec::new(),
+            None if attribute == "args" => key.as_deref().and_then(lookup).into_iter().collect(),
             None => return Err(wrong()),
         };
-        Ok(Self { pattern: pattern.to_owned(), attribute: attribute.to_owned(), key, values, adds })
-    }
-
-    /// Returns the name of an argument whose value comes from the environment.
-    pub fn from_environment(&self) -> Option<&str> {
-        self.values.is_empty().then_some(self.key.as_deref()).flatten()
-    }
-
-    /// Sets the value that [`Override::from_environment`] asks for; without one, the override has no effect.
-    pub fn set_value(&mut self, value: Option<String>) {
-        self.values.extend(value);
+        let any = regex::escape(pattern).replace(r"\*", ".*").replace(r"\?", ".");
+        Ok(Self {
+            pattern: Regex::new(&format!("^{any}$")).map_err(|_| wrong())?,
+            target: pattern.to_owned(),
+            attribute: attribute.to_owned(),
+            key,
+            values,
+            adds,
+        })
     }
 
     /// Fails if no target has a name like the pattern.
     pub(crate) fn check<'a>(&self, mut names: impl Iterator<Item = &'a str>) -> Result<()> {
-        if names.any(|name| matches(&self.pattern, name)) {
+        if names.any(|name| self.pattern.is_match(name)) {
             return Ok(());
         }
-        Err(Error::usage(format!("--set: no target has a name like `{}`", self.pattern)))
+        Err(Error::usage(format!("--set: no target has a name like `{}`", self.target)))
     }
 
     /// Changes a target if the pattern matches its name.
     pub(crate) fn apply(&self, target: &mut Target) -> Result<()> {
-        let Some(last) = self.values.last().filter(|_| matches(&self.pattern, &target.name)) else {
+        let Some(last) = self.values.last().filter(|_| self.pattern.is_match(&target.name)) else {
             return Ok(());
         };
         let values = match &self.key {
@@ -137,19 +142,5 @@ impl Override {
         }
         target.merge(&change);
         Ok(())
-    }
-}
-
-/// Matches `*` and `?`.
-fn matches(pattern: &str, name: &str) -> bool {
-    match (pattern.chars().next(), name.chars().next()) {
-        (None, None) => true,
-        (Some('*'), _) => {
-            matches(&pattern[1..], name)
-                || name.chars().next().is_some_and(|c| matches(pattern, &name[c.len_utf8()..]))
-        }
-        (Some('?'), Some(c)) => matches(&pattern[1..], &name[c.len_utf8()..]),
-        (Some(a), Some(b)) if a == b => matches(&pattern[a.len_utf8()..], &name[b.len_utf8()..]),
-        _ => false,
     }
 }

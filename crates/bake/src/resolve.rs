@@ -9,13 +9,14 @@ use hcl::expr::{Expression, ObjectKey};
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
+use imgctl_base::text::csv;
 
 use crate::compose;
 use crate::definitions::{Definition, Definitions, Form, Source};
 use crate::eval::{Evaluator, Locals, Names};
 use crate::functions;
 use crate::overrides::Override;
-use crate::spec::{Spec, fields};
+use crate::spec::Spec;
 use crate::target::{Target, Values};
 use crate::value::{Outcome, number, numeric, text, truth};
 
@@ -23,13 +24,13 @@ use crate::value::{Outcome, number, numeric, text, truth};
 const DEFAULT: &str = "default";
 /// A context that is the result of a target.
 const TARGET: &str = "target:";
-/// Maximum number of targets that one matrix makes, and maximum nesting of functions.
+/// Maximum number of targets that one matrix makes.
 const MOST: usize = 1024;
 
 /// What the files say, resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Bake {
-    /// Groups with their members, in the order of their definition.
+    /// Members of each group, in the order of their definition.
     pub groups: BTreeMap<String, Vec<String>>,
     pub targets: BTreeMap<String, Target>,
     pub variables: Vec<Variable>,
@@ -166,8 +167,8 @@ impl Bake {
         })
     }
 
-    /// Returns the targets that `names`, of targets and groups, mean, and those whose results they use, each
-    /// behind those that it uses. Without names, `default` counts.
+    /// Returns the targets that `names` stand for, of targets and of groups, and those whose results they use.
+    /// Without names, `default` counts.
     ///
     /// # Errors
     ///
@@ -238,7 +239,7 @@ impl Bake {
 /// Targets to build.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Those that names and groups mean, in their order.
+    /// Those that were asked for, by name or in a group.
     pub requested: Vec<String>,
     /// All targets, each behind those whose results it uses.
     pub ordered: Vec<String>,
@@ -264,7 +265,7 @@ impl<'a> Scope<'a> {
         Evaluator { names: self, locals, depth }.value(expression)
     }
 
-    /// Evaluates `what` once: `evaluate` must not need itself.
+    /// Evaluates `what` once. Fails if it needs its own value.
     fn once(&self, what: &str, evaluate: impl FnOnce() -> Outcome<Value>) -> Outcome<Value> {
         if let Some(value) = self.known.borrow().get(what) {
             return Ok(value.clone());
@@ -343,11 +344,11 @@ impl<'a> Scope<'a> {
                 if outside.is_empty() {
                     return Ok(Value::Array(Vec::new()));
                 }
-                fields(&outside).into_iter().map(item).collect::<Outcome<_>>().map(Value::Array)
+                csv(&outside).into_iter().map(item).collect::<Outcome<_>>().map(Value::Array)
             }
             typed if typed.starts_with("map(") || typed.starts_with("object(") => {
                 let mut map = hcl::Map::new();
-                for field in fields(&outside).into_iter().filter(|field| !field.is_empty()) {
+                for field in csv(&outside).into_iter().filter(|field| !field.is_empty()) {
                     let (key, value) = field.split_once('=').ok_or_else(|| {
                         format!("the variable {name}: `{field}` is not KEY=VALUE")
                     })?;
@@ -359,7 +360,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the variables, whose conditions hold.
+    /// Returns the variables. Fails if a `validation` of one does.
     fn listed(&self) -> Result<Vec<Variable>> {
         let mut listed = Vec::new();
         for (name, definition) in &self.definitions.variables {

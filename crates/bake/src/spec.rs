@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use imgctl_base::text::csv;
+
 /// An output, a cache, a secret, an SSH agent or an attestation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec(pub BTreeMap<String, String>);
@@ -21,7 +23,7 @@ impl Spec {
         let of = |pairs: &[(&str, &str)]| {
             Self(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
         };
-        let fields = fields(text);
+        let fields = csv(text);
         match (kind, &fields[..]) {
             (Kind::Output, [one]) if one == "-" => return of(&[("type", "tar"), ("dest", "-")]),
             (Kind::Output, [one]) if !one.contains('=') => {
@@ -56,25 +58,6 @@ impl Spec {
     }
 }
 
-/// Returns the fields of a line of CSV.
-pub(crate) fn fields(text: &str) -> Vec<String> {
-    let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '"' if is_quoted && chars.peek() == Some(&'"') => {
-                chars.next();
-                field.push('"');
-            }
-            '"' if is_quoted || field.is_empty() => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(std::mem::take(&mut field)),
-            c => field.push(c),
-        }
-    }
-    fields.push(field);
-    fields
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +75,5 @@ mod tests {
         ] {
             assert_eq!(Spec::parse(text, kind).text(), expected);
         }
-        assert_eq!(fields("a,\"b,\"\"c\"\"\",d"), ["a", "b,\"c\"", "d"]);
     }
 }

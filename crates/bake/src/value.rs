@@ -41,6 +41,7 @@ pub(crate) fn truth(value: &Value) -> Outcome<bool> {
         Value::Bool(value) => Ok(*value),
         Value::String(text) if text == "true" || text == "1" => Ok(true),
         Value::String(text) if text == "false" || text == "0" => Ok(false),
+        Value::String(text) => Err(format!("`{text}` is neither true nor false")),
         other => Err(format!("{} is neither true nor false", shown(other))),
     }
 }

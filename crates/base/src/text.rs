@@ -6,6 +6,25 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write as _};
 
+/// Splits a line of CSV: a field in double quotes may contain commas, and two quotes for one (RFC 4180).
+pub fn csv(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let (mut quoted, mut letters) = (false, line.chars().peekable());
+    while let Some(letter) = letters.next() {
+        let Some(field) = fields.last_mut() else { break };
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                field.push('"');
+            }
+            '"' if quoted || field.is_empty() => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            other => field.push(other),
+        }
+    }
+    fields
+}
+
 /// Returns bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);
@@ -208,7 +227,7 @@ impl Tone {
     }
 }
 
-/// Returns `message` with the host that it is about in front, unless it begins with that host already.
+/// Prefixes `message` with the host that it is about, unless it already begins with that host.
 pub fn of_host(host: &str, message: &str) -> String {
     let is_named = message.strip_prefix(host).is_some_and(|rest| rest.starts_with([':', ' ']));
     if is_named { message.to_owned() } else { format!("{host}: {message}") }
@@ -218,6 +237,12 @@ pub fn of_host(host: &str, message: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_field_of_csv_may_hold_commas_and_quotes() {
+        assert_eq!(csv("a,\"b,\"\"c\"\"\",,d"), ["a", "b,\"c\"", "", "d"]);
+        assert_eq!(csv("type=image,\"name=a,b\""), ["type=image", "name=a,b"]);
+    }
 
     #[test]
     fn what_moves_or_hides_other_text_is_unsafe() {

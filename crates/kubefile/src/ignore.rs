@@ -14,7 +14,7 @@ pub(crate) const MAX_IGNORE_FILE: usize = 1 << 20;
 /// Maximum number of rules per file; more would slow down a walk of a large context.
 const MAX_RULES: usize = 10_000;
 
-/// Names that no pattern means but those for every name.
+/// Names that only patterns for every name match.
 const UNLIKELY: [&[u8]; 2] = [b"\x01.\x02", b"a\x01longer\x02name"];
 
 /// The rules of one ignore file.

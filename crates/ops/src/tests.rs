@@ -217,6 +217,17 @@ fn hosts(masters: Option<&str>, nodes: &str) -> HostFlags {
     }
 }
 
+fn addition(nodes: &str) -> Addition {
+    Addition {
+        image: None,
+        force: false,
+        cluster: "default".to_owned(),
+        hosts: hosts(None, nodes),
+        wait: Wait::Never,
+        options: RunOptions::default(),
+    }
+}
+
 fn installation(options: RunOptions) -> Installation {
     Installation {
         prune: imgctl_cluster::apps::prune::Prune::Nothing,
@@ -249,14 +260,7 @@ fn a_request_is_all_that_an_operation_needs() {
     let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();
     assert!(stored.contains("app:v1") && stored.contains("10.9.0.3"), "{stored}");
 
-    let addition = Addition {
-        image: None,
-        force: false,
-        cluster: "default".to_owned(),
-        hosts: hosts(None, "10.9.0.4"),
-        wait: Wait::Never,
-        options: RunOptions::default(),
-    };
+    let addition = addition("10.9.0.4");
     add(&addition, &session).unwrap();
     assert_eq!(fixture.outcomes(), ["default: changed"]);
     assert!(std::fs::read_to_string(fixture.clusterfile()).unwrap().contains("10.9.0.4"));
@@ -433,14 +437,7 @@ fn a_host_of_another_cluster_of_the_same_name_is_neither_added_nor_cleaned() {
     };
     assert!(recorded("one").contains(&own) && recorded("two").contains(&other));
 
-    let addition = Addition {
-        image: None,
-        force: false,
-        cluster: "default".to_owned(),
-        hosts: hosts(None, "10.9.1.2"),
-        wait: Wait::Never,
-        options: RunOptions::default(),
-    };
+    let addition = addition("10.9.1.2");
     let refused = add(&addition, &one).unwrap_err();
     let told = refused.chain().join(": ");
     assert_eq!(refused.kind(), Kind::CheckFailed);
@@ -494,14 +491,7 @@ fn a_cluster_without_a_uid_gets_one_with_its_next_change() {
     std::fs::write(fixture.clusterfile(), without.join("\n")).unwrap();
     fixture.hosts.forget_uids();
 
-    let addition = Addition {
-        image: None,
-        force: false,
-        cluster: "default".to_owned(),
-        hosts: hosts(None, "10.9.0.4"),
-        wait: Wait::Never,
-        options: RunOptions::default(),
-    };
+    let addition = addition("10.9.0.4");
     add(&addition, &session).unwrap();
     let uids = fixture.hosts.uids();
     let given = uids[0].1.clone();

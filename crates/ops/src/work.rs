@@ -73,7 +73,7 @@ pub(crate) struct Prepared {
     pub(crate) change: diff::Change,
     pub(crate) desired: Clusterfile,
     registry_is_new: bool,
-    /// Hosts keep the files that they have: this machine has not those of the images.
+    /// Hosts keep the files that they have, because this machine lacks those of the images.
     pub(crate) keeps_files: bool,
 }
 

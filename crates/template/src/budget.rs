@@ -73,7 +73,8 @@ fn mebibytes(bytes: usize) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Size of values with all that is in them. What several places share counts at each: so often it is written.
+/// Size of values with everything in them. A value that several places share counts once for each of them,
+/// because it is written once for each.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Size {
     /// Values and keys; a map counts as [`MAP`] more.

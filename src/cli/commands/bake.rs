@@ -184,13 +184,7 @@ fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
         let outside = environment.text(name).ok().flatten().map(str::to_owned);
         given.get(name).cloned().or(outside).or_else(|| from_file.get(name).cloned())
     };
-    let mut overrides = Override::parse_all(&args.sets)?;
-    for change in &mut overrides {
-        let value = change.from_environment().and_then(lookup);
-        if value.is_some() {
-            change.set_value(value);
-        }
-    }
+    let overrides = Override::parse_all(&args.sets, &lookup)?;
     imgctl_bake::read(&sources, &overrides, &lookup)
 }
 
@@ -209,24 +203,14 @@ fn source(path: &Path) -> Result<Source> {
 
 /// Reads compose's file of variables, if there is one.
 fn dotenv(path: &Path) -> Result<BTreeMap<String, String>> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        text => text.path("read the variables", path)?,
-    };
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let pairs =
-        lines.filter_map(|line| line.strip_prefix("export ").unwrap_or(line).split_once('='));
-    let bare = |value: &str| {
-        let value = value.trim();
-        let quoted = ['"', '\''].iter().find_map(|quote| {
-            value.strip_prefix(*quote).and_then(|rest| rest.strip_suffix(*quote))
-        });
-        quoted.unwrap_or(value).to_owned()
-    };
-    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), bare(value))).collect())
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        text => Ok(imgctl_bake::dotenv(&text.path("read the variables", path)?)),
+    }
 }
 
-/// Fails if a target asks for a privilege that the command does not allow: a file is not its user.
+/// Fails if a target asks for a privilege that the command does not allow: somebody else may have written the
+/// file.
 fn allowed(target: &Target, allow: &[String]) -> Result<()> {
     const INSECURE: &str = "security.insecure";
     if !target.entitlements.iter().any(|entitlement| entitlement == INSECURE)
@@ -274,7 +258,8 @@ fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> 
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         std::fs::write(path, format!("{text}\n")).path("write", path)?;
     }
-    if context.ui.is_json() {
+    // Targets that were only checked have shown their findings.
+    if context.ui.is_json() && !documents.is_empty() {
         return context.ui.json(&json!({"targets": documents}));
     }
     Ok(())

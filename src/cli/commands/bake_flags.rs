@@ -5,7 +5,7 @@ use std::path::Path;
 
 use imgctl_bake::{Spec, Target};
 
-/// What holds for all targets of one command.
+/// Settings for all targets of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     pub(crate) push: bool,
@@ -14,8 +14,8 @@ pub(crate) struct Common {
     pub(crate) check: bool,
 }
 
-/// Returns the arguments of `imgctl build` for `target`. Those that are only used by others (`!is_wanted`) go
-/// nowhere. `results` has the image of each target that is built already, `inline` the file with the text of
+/// Returns the arguments of `imgctl build` for `target`. A target that only others use (`!is_wanted`) gets no name
+/// and no output. `results` has the image of each target that is built already, `inline` the file with the text of
 /// `dockerfile-inline`.
 pub(crate) fn of(
     target: &Target,

@@ -21,6 +21,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
     let environment = &context.environment;
     let format = format(args, environment)?;
     let annotations = Annotations::parse(&args.annotations)?;
+    let (allow_insecure, allow_host_network) = allowed(&args.allow)?;
     Ok(Options {
         context: source(&args.context)?,
         file: args.file.clone(),
@@ -46,8 +47,8 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         now: jiff::Timestamp::now().as_second(),
         squash: args.squash,
         network: network(args.network.as_deref())?,
-        allow_insecure: allowed(&args.allow)?.0,
-        allow_host_network: allowed(&args.allow)?.1,
+        allow_insecure,
+        allow_host_network,
         secrets: secrets(&args.secrets, environment)?,
         ssh: ssh(&args.ssh, environment)?,
         add_hosts: build_hosts::parse(&args.add_hosts, args.network.as_deref() == Some("host"))?,

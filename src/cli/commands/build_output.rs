@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::{
     context::Context,
-    names::{given, references},
+    names::{csv, given, references},
 };
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Reference;
@@ -299,25 +299,6 @@ impl Fields {
     fn unsupported(&self, key: &str, value: &str) -> Error {
         Error::usage(format!("{} does not support `{key}={value}`", self.1))
     }
-}
-
-/// Splits a line of CSV.
-fn csv(text: &str) -> Vec<String> {
-    let mut fields = vec![String::new()];
-    let (mut quoted, mut letters) = (false, text.chars().peekable());
-    while let Some(letter) = letters.next() {
-        let Some(field) = fields.last_mut() else { break };
-        match letter {
-            '"' if quoted && letters.peek() == Some(&'"') => {
-                letters.next();
-                field.push('"');
-            }
-            '"' if quoted || field.is_empty() => quoted = !quoted,
-            ',' if !quoted => fields.push(String::new()),
-            other => field.push(other),
-        }
-    }
-    fields
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

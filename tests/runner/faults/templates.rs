@@ -1,5 +1,5 @@
-//! Templates of an image that make all they can of a few bytes: each is an error with its name and its limit, and
-//! what rendering takes stays within bounds.
+//! Templates of an image that grow without end from a few bytes: each ends with an error that names it and its limit,
+//! and rendering stays within its memory.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ const KUBEFILE: &str = "FROM scratch\nLABEL sealos.io.type=rootfs sealos.io.vers
 /// Memory that an image may take of the controller, in bytes.
 const MOST: u64 = 256 << 20;
 
-/// Renders an image with these templates; gives what is on stderr and the peak of memory, in bytes.
+/// Renders an image with these templates. Returns stderr and the peak of memory, in bytes.
 fn rendered(templates: &[(&str, &str)]) -> (bool, String, u64) {
     let env = TestEnv::new();
     env.write("Clusterfile", CLUSTERFILE);

@@ -1,7 +1,6 @@
 //! `RUN --mount`, `--network` and `--security`: what steps share, and what they get.
 
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
 use super::Language;
 use crate::common::needs_root;
@@ -51,19 +50,9 @@ fn steps_that_lock_two_caches_in_any_order_end() {
         stage("a", "x", "y"),
         stage("b", "y", "x")
     );
-    for round in 0..6 {
-        let (sent, done) = std::sync::mpsc::channel();
-        std::thread::scope(|threads| {
-            let language = &language;
-            let kubefile = &kubefile;
-            threads.spawn(move || {
-                language.build(kubefile, &["--no-cache", "--jobs=2"]).ok();
-                let _ = sent.send(());
-            });
-            // It waits for ever, or not at all.
-            let ended = done.recv_timeout(Duration::from_secs(240));
-            assert!(ended.is_ok(), "round {round} hangs");
-        });
+    // Where a build waits for ever, the runner of the tests ends this one.
+    for _ in 0..6 {
+        language.build(&kubefile, &["--no-cache", "--jobs=2"]).ok();
     }
 }
 

@@ -54,13 +54,15 @@ impl Mounts {
             caches: Caches::default(),
             agents: Vec::new(),
         };
-        made.caches.lock(stage, mounts)?;
-        mounts.iter().try_for_each(|mount| made.add(stage, mount))?;
+        let names = made.caches.lock(stage, mounts)?;
+        for (mount, name) in mounts.iter().zip(names) {
+            made.add(stage, mount, &name)?;
+        }
         Ok(made)
     }
 
-    /// Adds one mount.
-    fn add(&mut self, stage: &Stage<'_>, mount: &Mount) -> Result<()> {
+    /// Adds one mount; `name` is that of its cache.
+    fn add(&mut self, stage: &Stage<'_>, mount: &Mount, name: &str) -> Result<()> {
         let target = mount.target.as_ref().map(|target| {
             if target.starts_with('/') {
                 target.clone()
@@ -76,7 +78,7 @@ impl Mounts {
             }
             MountKind::Cache(cache) => {
                 let mut caches = std::mem::take(&mut self.caches);
-                let opened = caches.open(stage, cache, &mut || match &cache.from {
+                let opened = caches.open(stage, cache, name, &mut || match &cache.from {
                     Some(from) => self.bind(stage, Some(from), cache.source.as_deref(), false),
                     None => self.fresh(),
                 });
@@ -313,16 +315,21 @@ pub(crate) struct Caches {
 
 impl Caches {
     /// Locks all caches of a step, in the order of their names: two steps that each waited for a cache of the
-    /// other would wait for ever.
-    fn lock(&mut self, stage: &Stage<'_>, mounts: &[Mount]) -> Result<()> {
-        let mut caches = Vec::new();
-        for mount in mounts {
+    /// other would wait for ever. Returns the name of each mount's cache; other mounts have none.
+    fn lock(&mut self, stage: &Stage<'_>, mounts: &[Mount]) -> Result<Vec<String>> {
+        let named = |mount: &Mount| match &mount.kind {
+            MountKind::Cache(cache) => name(stage, cache),
+            _ => Ok(String::new()),
+        };
+        let names = mounts.iter().map(named).collect::<Result<Vec<_>>>()?;
+        let mut caches: Vec<_> = names.iter().zip(mounts).collect();
+        caches.sort_by_key(|(name, _)| *name);
+        for (name, mount) in caches {
             if let MountKind::Cache(cache) = &mount.kind {
-                caches.push((name(stage, cache)?, cache));
+                self.hold(stage, cache, name)?;
             }
         }
-        caches.sort_by(|(a, _), (b, _)| a.cmp(b));
-        caches.iter().try_for_each(|(name, cache)| self.hold(stage, cache, name).map(drop))
+        Ok(names)
     }
 
     /// Locks a cache and returns its directory. Two mounts in one step share the lock that the step holds;
@@ -342,9 +349,10 @@ impl Caches {
         &mut self,
         stage: &Stage<'_>,
         cache: &CacheMount,
+        name: &str,
         content: &mut dyn FnMut() -> Result<PathBuf>,
     ) -> Result<(PathBuf, (u64, u64))> {
-        let path = self.hold(stage, cache, &name(stage, cache)?)?;
+        let path = self.hold(stage, cache, name)?;
         if !path.try_exists().path("look at", &path)? {
             put(cache, &content()?, &path)?;
         }

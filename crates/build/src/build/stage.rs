@@ -104,10 +104,8 @@ impl<'a> Stage<'a> {
         match self.image.config.config.working_dir.as_str() {
             "" => "/".to_owned(),
             // Other tools may write one that no command can be started in.
-            directory => clamp(directory.as_bytes()).map_or_else(
-                |_| directory.to_owned(),
-                |path| format!("/{}", path.to_string().trim_start_matches('/')),
-            ),
+            directory => clamp(directory.as_bytes())
+                .map_or_else(|_| directory.to_owned(), |path| path.to_string()),
         }
     }
 

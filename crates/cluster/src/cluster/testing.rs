@@ -44,15 +44,20 @@ pub fn context(roles: &[&str]) -> ClusterContext {
         state: StateFiles::plain("/nowhere"),
         environment: BTreeMap::new(),
         flag_environment: BTreeMap::new(),
-        registry: Some(RegistryAccess {
-            domain: "sealos.hub".into(),
-            port: 5000,
-            username: "admin".into(),
-            password: Secret::new("drawn-pass"),
-            data: "/var/lib/registry".into(),
-        }),
+        registry: Some(registry()),
         vip: None,
         documents: Vec::new(),
+    }
+}
+
+/// Returns the access to a registry of the cluster.
+pub fn registry() -> RegistryAccess {
+    RegistryAccess {
+        domain: "sealos.hub".into(),
+        port: 5000,
+        username: "admin".into(),
+        password: Secret::new("drawn-pass"),
+        data: "/var/lib/registry".into(),
     }
 }
 

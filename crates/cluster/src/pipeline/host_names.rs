@@ -101,21 +101,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::cluster::context::RegistryAccess;
     use crate::cluster::testing;
     use crate::pipeline::testing::Bare;
-    use imgctl_base::secret::Secret;
 
     #[test]
     fn lines_that_a_host_has_lost_are_known_and_foreign_ones_do_not_matter() {
-        let mut context = testing::context(&["master", "node"]);
-        context.registry = Some(RegistryAccess {
-            domain: "sealos.hub".into(),
-            port: 5000,
-            username: String::new(),
-            password: Secret::new(""),
-            data: "/var/lib/registry".into(),
-        });
+        let context = testing::context(&["master", "node"]);
         let host = context.hosts[1].clone();
         let line = (context.hosts[0].ip().to_owned(), "sealos.hub".to_owned());
         let lacks = |blocks: Option<Vec<(&str, Vec<HostsEntry>)>>| {

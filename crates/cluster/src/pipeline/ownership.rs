@@ -110,8 +110,8 @@ pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
     Ok(())
 }
 
-/// Whether a host has neither the UID nor a tree of any cluster that could be this one. A mere question
-/// leaves files.
+/// Whether a host has neither the UID nor a tree of any cluster that could be this one. Asking alone
+/// leaves files there.
 pub(crate) fn has_nothing(context: &ClusterContext, facts: &Facts) -> bool {
     match owner(context, facts) {
         Owner::Nobody => true,

@@ -92,14 +92,7 @@ fn an_upgrade_and_its_rollback_log_in_as_the_flags_say() {
 #[test]
 fn an_addition_logs_in_to_members_as_recorded() {
     let fixture = Fixture::with_cluster();
-    let addition = Addition {
-        image: None,
-        force: false,
-        cluster: "default".to_owned(),
-        hosts: hosts(None, "10.9.0.4"),
-        wait: Wait::Never,
-        options: RunOptions::default(),
-    };
+    let addition = addition("10.9.0.4");
     let refused = add(&addition, &fixture.session_as(Some("ops"), Some("ops"))).unwrap_err();
     assert!(refused.chain().join(": ").contains("does not let None log in"), "{refused}");
     add(&addition, &fixture.session_as(Some("ops"), None)).unwrap();

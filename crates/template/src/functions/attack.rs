@@ -36,7 +36,7 @@ fn long(unit: &str) -> Value {
     Value::text(unit.repeat(LONG / unit.len()))
 }
 
-/// A list or map that holds another twice, so often: written out, it is of any size.
+/// A value that `pair` doubles so many times: small in memory, and of any size when it is written out.
 fn doubled(times: usize, pair: fn(Value) -> Value) -> Value {
     (0..times).fold(Value::text("x"), |inner, _| pair(inner))
 }

@@ -27,7 +27,7 @@ const MOST_QUESTIONS: usize = 5;
 const MOST_LINES: usize = 3;
 const LONGEST_LINE: usize = 200;
 
-/// Hint for a host that says why it lets the user not in.
+/// Hint for a host that says why it refuses the user.
 pub(super) const TURNED_AWAY: &str =
     "the host itself says why: follow it, or try again when the host lets users in";
 

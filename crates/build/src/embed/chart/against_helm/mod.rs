@@ -1,10 +1,10 @@
-//! Charts before imgctl and before Helm 4 and Helm 3 (`scripts/referees`): the same manifests, or both
-//! refuse, or the corpus says that they differ.
+//! Renders charts with imgctl and with Helm 4 and Helm 3 (`scripts/referees`): both make the same
+//! manifests, both refuse, or the corpus says that they differ.
 //!
 //! `== NAME ==` begins a chart of the corpus, `-- PATH --` a file of it. A path through `X.tgz/` packs what is
 //! below. `given.yaml` holds values that are passed. `expressions` has a template in each line, or an
 //! expression whose text and JSON count. `~` before an expression, or a file `differs`, says that Helm
-//! answers otherwise, `3~` or `4~` that one of both does; the comment above says why.
+//! answers otherwise, `3~` or `4~` that only that version does; the comment above says why.
 
 mod generated;
 

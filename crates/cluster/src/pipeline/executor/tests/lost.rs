@@ -2,9 +2,8 @@
 //! hosts file.
 
 use super::*;
-use crate::cluster::context::{Host, RegistryAccess};
+use crate::cluster::context::Host;
 use crate::pipeline::status;
-use imgctl_base::secret::Secret;
 
 impl Stage {
     /// Returns the hosts on which steps of this name have begun since the last call of [`Self::hush`].
@@ -124,13 +123,7 @@ fn a_member_of_a_complete_cluster_that_has_nothing_of_it_is_no_member_by_its_fil
 fn lines_that_a_hosts_file_has_lost_are_told_and_written_again() {
     let directory = state();
     let mut context = cluster(directory.path());
-    context.registry = Some(RegistryAccess {
-        domain: "sealos.hub".into(),
-        port: 5000,
-        username: String::new(),
-        password: Secret::new(""),
-        data: "/var/lib/registry".into(),
-    });
+    context.registry = Some(crate::cluster::testing::registry());
     let stage = Stage::new(Behaviour::default());
     stage.create(&context).unwrap();
     let same = Change { verb: "run".to_owned(), ..Change::default() };
