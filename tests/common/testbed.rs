@@ -296,7 +296,9 @@ fn agent_and_digest() -> (&'static Path, &'static str) {
             strip.arg(&unfinished).arg(IMGCTL);
             Ran::new(strip).ok();
             for entry in std::fs::read_dir(place).unwrap().flatten() {
-                if entry.file_name().to_string_lossy().starts_with(prefix) {
+                let other = entry.file_name();
+                // Another process may have finished the same file in the meantime, and use it.
+                if other.to_string_lossy().starts_with(prefix) && *other != *name {
                     let _ = std::fs::remove_file(entry.path());
                 }
             }
