@@ -1,7 +1,7 @@
 //! A record whose layer is consistent in itself but is not what the build makes: bytes behind the
 //! archive, a second archive, other headers, entries that programs read differently, a list that lies,
-//! another compression. Every kind of record is attacked in every way, in a cache of its own and in an
-//! image that carries it (`type=inline`), and no image changes. `type=gha` differs in where its blobs are.
+//! another compression. Every kind of record is attacked in every way, in a cache of its own, in GitHub's
+//! cache service and in an image that carries it (`type=inline`), and no image changes.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
+use crate::cache_gha::service::{Service, token};
 use crate::common::needs_root;
 
 /// Changes an archive, which ends with imgctl's list if it is an embedded image.
@@ -201,6 +202,32 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// Puts the cache into GitHub's cache service, in place of what is there.
+    fn put_into(&self, service: &Service) {
+        let index = json(&self.path.join("index.json"));
+        let manifest = std::fs::read(self.blob(&index["manifests"][0]["digest"])).unwrap();
+        let blobs = std::fs::read_dir(self.path.join("blobs/sha256")).unwrap();
+        service.replace(
+            manifest,
+            blobs.map(|entry| {
+                let entry = entry.unwrap();
+                let digest = format!("sha256:{}", entry.file_name().to_str().unwrap());
+                (digest, std::fs::read(entry.path()).unwrap())
+            }),
+        );
+    }
+}
+
+/// Builds with GitHub's cache service at hand.
+fn build_in_a_job(env: &TestEnv, service: &Service, machine: &str, flags: &[&str]) -> Ran {
+    let mut command = on(env, machine);
+    command.args(["build", "-t", "app"]).args(flags).arg("context");
+    command.env("ACTIONS_RESULTS_URL", &service.url);
+    command.env("ACTIONS_RUNTIME_TOKEN", token(&["refs/heads/main"], true, 4_000_000_000));
+    Ran::new(command)
+}
+
 /// A context with a step of each kind: content, a command, an embedded image.
 fn every_kind(env: &TestEnv) {
     env.context("other", "FROM scratch\nCOPY f /f\n", &[("f", "embedded\n")]);
@@ -241,6 +268,12 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
     assert_eq!(honest, expected);
     let layout = Layout { path: env.path("cache") };
     let (good, index) = (layout.records(), std::fs::read(env.path("cache/index.json")).unwrap());
+    let service = Service::start();
+    let gha = [flags[0], "--cache-from=type=gha"];
+    build_in_a_job(&env, &service, "writer", &[flags[0], "--cache-to=type=gha"]).ok();
+    layout.put_into(&service);
+    let ran = build_in_a_job(&env, &service, "reader", &gha);
+    assert_eq!(result(ran), (honest.clone(), cached));
     layout.carried_by_an_image();
     assert_eq!(result(build(&env, "inline", &[flags[0], from])), (honest, cached));
     let known: BTreeSet<String> = good["steps"]
@@ -262,13 +295,18 @@ fn no_byte_of_a_cached_layer_is_another_than_the_build_writes() {
             (false, _) => assert_eq!(changed, known, "{name}"),
             (true, _) => assert!(changed.contains("content"), "{name}: {changed:?}"),
         }
-        for place in ["a cache", "an image"] {
-            if place == "an image" {
-                layout.carried_by_an_image();
-            }
+        for place in ["a cache", "GitHub's cache service", "an image"] {
             let machine = env.path("machine");
             let _ = std::fs::remove_dir_all(&machine);
-            let ran = build(&env, "machine", &[flags[0], from]).ok();
+            let ran = if place == "GitHub's cache service" {
+                layout.put_into(&service);
+                build_in_a_job(&env, &service, "machine", &gha).ok()
+            } else {
+                if place == "an image" {
+                    layout.carried_by_an_image();
+                }
+                build(&env, "machine", &[flags[0], from]).ok()
+            };
             assert!(ran.stderr().contains("is not used"), "{name}, {place}: {}", ran.report());
             let (digest, used) = result(ran);
             assert_eq!(digest, expected, "{name}, {place}");

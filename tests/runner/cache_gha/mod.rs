@@ -1,7 +1,7 @@
 //! `type=gha`: jobs of several branches share caches in GitHub's cache service; what it refuses, loses or
 //! answers late is a warning, and tokens are in no message.
 
-mod service;
+pub(crate) mod service;
 
 use std::process::Command;
 

@@ -11,12 +11,12 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// Part of every signed URL.
-pub(super) const SIGNATURE: &str = "c2lnbmVkLXNlY3JldA";
+pub(crate) const SIGNATURE: &str = "c2lnbmVkLXNlY3JldA";
 const METHODS: &str = "/twirp/github.actions.results.api.v1.CacheService/";
 
 /// A running service; it ends with the process.
-pub(super) struct Service {
-    pub(super) url: String,
+pub(crate) struct Service {
+    pub(crate) url: String,
     state: Arc<Mutex<State>>,
 }
 
@@ -39,7 +39,7 @@ struct Entry {
 }
 
 /// A token as a job has it: the branches it may read, of which it may write the first if `writes`.
-pub(super) fn token(branches: &[&str], writes: bool, expires: i64) -> String {
+pub(crate) fn token(branches: &[&str], writes: bool, expires: i64) -> String {
     let encode = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let scopes: Vec<Value> = branches
         .iter()
@@ -59,7 +59,7 @@ struct Request {
 }
 
 impl Service {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let state = Arc::new(Mutex::new(State { url: url.clone(), ..State::default() }));
@@ -74,33 +74,48 @@ impl Service {
     }
 
     /// The next `count` requests whose path has `part` are answered with `status`.
-    pub(super) fn fail(&self, part: &str, status: u16, count: u32) {
+    pub(crate) fn fail(&self, part: &str, status: u16, count: u32) {
         self.state.lock().unwrap().faults.push((part.to_owned(), status, count));
     }
 
     /// The service works again.
-    pub(super) fn behave(&self) {
+    pub(crate) fn behave(&self) {
         self.state.lock().unwrap().faults.clear();
     }
 
     /// The requests since the last call: method and path.
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
     /// The keys of the finished entries.
-    pub(super) fn keys(&self) -> Vec<String> {
+    pub(crate) fn keys(&self) -> Vec<String> {
         let state = self.state.lock().unwrap();
         state.entries.iter().filter(|entry| entry.is_finished).map(|e| e.key.clone()).collect()
     }
 
     /// Evicts the entries whose content has more bytes than this.
-    pub(super) fn evict(&self, larger: usize) {
+    pub(crate) fn evict(&self, larger: usize) {
         self.state.lock().unwrap().entries.retain(|entry| entry.content.len() <= larger);
     }
 
+    /// Replaces all entries by those of another cache: the bytes of its newest state, and its blobs by digest.
+    pub(crate) fn replace(&self, index: Vec<u8>, blobs: impl Iterator<Item = (String, Vec<u8>)>) {
+        let mut state = self.state.lock().unwrap();
+        let newest = state.entries.iter().find(|entry| entry.key.contains("-index-")).unwrap();
+        let (key, version, branch) =
+            (newest.key.clone(), newest.version.clone(), newest.branch.clone());
+        state.entries.clear();
+        let blobs = blobs.map(|(digest, bytes)| (format!("imgctl-blob-1-{digest}"), bytes));
+        for (key, content) in blobs.chain([(key, index)]) {
+            let number = state.add(&key, &version, &branch);
+            state.entries[number].content = content;
+            state.entries[number].is_finished = true;
+        }
+    }
+
     /// What a job leaves that died while it wrote `key`.
-    pub(super) fn abandon(&self, key: &str, branch: &str) {
+    pub(crate) fn abandon(&self, key: &str, branch: &str) {
         let mut state = self.state.lock().unwrap();
         let version = state.entries[0].version.clone();
         state.add(key, &version, branch);
