@@ -20,6 +20,7 @@ mod packages;
 mod recordings;
 mod site;
 mod threats;
+mod translations;
 mod troubleshooting;
 
 use std::path::{Path, PathBuf};
