@@ -26,6 +26,7 @@ mod kubeconfig_options;
 mod names;
 mod overview;
 mod registry_options;
+mod release_note;
 mod report_output;
 mod requested_report;
 mod settings;

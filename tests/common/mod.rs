@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 /// The binary under test.
 pub(crate) const IMGCTL: &str = env!("CARGO_BIN_EXE_imgctl");
@@ -177,8 +177,18 @@ fn blob(layout: &Path, digest: &serde_json::Value) -> serde_json::Value {
     json(&layout.join("blobs").join(digest.replace(':', "/")))
 }
 
-/// Runs a command to its end. Returns its peak resident memory, in kibibytes.
+/// Runs a command that succeeds. Returns its peak resident memory, in kibibytes.
 pub(crate) fn peak<S: AsRef<OsStr>>(env: &TestEnv, arguments: impl IntoIterator<Item = S>) -> u64 {
+    let (peak, ended, said) = measured(env, arguments);
+    assert!(ended.success(), "{said}");
+    peak
+}
+
+/// Runs a command to its end. Returns its peak resident memory in kibibytes, its status and its stderr.
+pub(crate) fn measured<S: AsRef<OsStr>>(
+    env: &TestEnv,
+    arguments: impl IntoIterator<Item = S>,
+) -> (u64, ExitStatus, String) {
     let mut command = env.command(arguments);
     let log = std::fs::File::create(env.path("log")).unwrap();
     let mut child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -195,9 +205,8 @@ pub(crate) fn peak<S: AsRef<OsStr>>(env: &TestEnv, arguments: impl IntoIterator<
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
     let said = std::fs::read_to_string(env.path("log")).unwrap();
-    assert!(ended.success(), "{said}");
     assert!(peak > 0, "it ended before it was looked at");
-    peak
+    (peak, ended, said)
 }
 
 /// Bytes that do not compress, the same for the same seed.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::common::TestEnv;
+use crate::common::{TestEnv, measured};
 
 const USAGE: i32 = 2;
 const NOT_FOUND: i32 = 3;
@@ -174,4 +174,47 @@ fn mistakes_name_the_file_the_target_and_the_reason() {
     env.write("x.hcl", "target \"a\" { entitlements = [\"security.insecure\"] }");
     let refused = env.imgctl(["bake", "-f", "x.hcl", "a"]);
     assert!(refused.stderr().contains("--allow security.insecure"), "{}", refused.stderr());
+}
+
+/// Files of a few hundred bytes that would take all memory or hours.
+#[test]
+fn expressions_that_grow_are_refused() {
+    const TEXT: &str = "variable \"text\" { default = join(\"\", [for a in range(1000): \
+                        join(\"\", [for b in range(1000): \"\\n\"])]) }\n";
+    let env = TestEnv::new();
+    let doubled = |first: &str, next: &dyn Fn(usize) -> String, count: usize| {
+        let more =
+            (1..count).map(|at| format!("variable \"v{at}\" {{ default = {} }}\n", next(at - 1)));
+        format!("variable \"v0\" {{ default = {first} }}\n{}", more.collect::<String>())
+    };
+    let on_text = |expression: &str| format!("{TEXT}variable \"a\" {{ default = {expression} }}\n");
+    let numbers = "for a in range(1000)";
+    let files = [
+        ("replace", on_text("strlen(replace(text, \"\", text))")),
+        ("regex_replace", on_text("strlen(regex_replace(text, \"\", text))")),
+        ("indent", on_text("strlen(indent(1000, text))")),
+        ("join", on_text("strlen(join(text, range(1000)))")),
+        ("jsonencode", on_text(&format!("jsonencode([{numbers}: text])"))),
+        ("split", on_text(&format!("[{numbers}: split(\"\", text)]"))),
+        ("lists", on_text(&format!("[{numbers}: [{numbers}: [{numbers}: a]]]"))),
+        (
+            "loops",
+            on_text(&format!("length([{numbers}: length([{numbers}: length([{numbers}: a])])])")),
+        ),
+        ("copies", doubled("[1, 2]", &|at| format!("[v{at}, v{at}, v{at}, v{at}, v{at}]"), 12)),
+        ("maps", doubled("{a = 1}", &|at| format!("{{a = v{at}, b = v{at}}}"), 30)),
+    ];
+    for (name, file) in files {
+        env.write("docker-bake.hcl", &file);
+        let (peak, ended, said) = measured(&env, ["bake", "--print"]);
+        assert_eq!(ended.code(), Some(USAGE), "{name}: {said}");
+        assert!(peak < 512 << 10, "{name}: {peak} KiB");
+        let reasons = ["would take more than", "takes more than", "too large", "longer than"];
+        assert!(reasons.iter().any(|reason| said.contains(reason)), "{name}: {said}");
+    }
+    // Adding one to so large a number changes nothing.
+    let file = "variable \"a\" { default = length(range(10000000000000000, 10000000000000004)) }\n\
+                target \"default\" { args = { A = a } }\n";
+    env.write("docker-bake.hcl", file);
+    env.imgctl(["bake", "--print"]).ok();
 }

@@ -242,7 +242,7 @@ fn histories_trees_and_differences() {
     let build = ["build", "--timestamp", "1700000000", "-t", "etcd:v2", "context"];
     env.imgctl(build).ok();
     assert_eq!(
-        env.imgctl(["diff", "etcd:v1", "etcd:v2"]).ok().stdout(),
+        env.imgctl(["diff", "--files", "etcd:v1", "etcd:v2"]).ok().stdout(),
         "C /etc/hosts\nD /etc/link\nA /etc/new"
     );
     let last = env.imgctl(["diff", "--json", "etcd:v1"]).ok().json();

@@ -7,10 +7,14 @@ use serde_json::{Map, Value};
 
 use imgctl_base::error::{Error, Result};
 
+use crate::budget::Budget;
 use crate::definitions::Source;
 use crate::functions::sanitized;
 use crate::spec::{Kind, Spec};
 use crate::target::{Target, Values};
+
+/// Returns the value of a variable.
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// What a compose file defines.
 pub(crate) struct Services {
@@ -28,7 +32,7 @@ pub(crate) fn read(source: &Source, lookup: &dyn Fn(&str) -> Option<String>) -> 
     let options = serde_saphyr::options! { strict_booleans: true };
     let document: Value = serde_saphyr::from_str_with_options(&source.text, options)
         .map_err(|error| wrong(error.to_string()))?;
-    let document = interpolated(document, lookup).map_err(wrong)?;
+    let document = interpolated(document, lookup, &Budget::default()).map_err(wrong)?;
     let Some(Value::Object(services)) = document.get("services") else {
         return Err(wrong("there is no `services`".to_owned()));
     };
@@ -301,23 +305,27 @@ pub fn dotenv(text: &str) -> BTreeMap<String, String> {
 
 /// Replaces `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME-default}`, `${NAME:?error}`, `${NAME:+other}` in all
 /// texts (compose-spec, 12-interpolation.md).
-fn interpolated(value: Value, lookup: &dyn Fn(&str) -> Option<String>) -> Outcome<Value> {
+fn interpolated(value: Value, lookup: Lookup<'_>, budget: &Budget) -> Outcome<Value> {
     Ok(match value {
-        Value::String(text) => Value::String(replaced(&text, lookup, 0)?),
+        Value::String(text) => Value::String(replaced(&text, lookup, budget, 0)?),
         Value::Array(items) => Value::Array(
-            items.into_iter().map(|item| interpolated(item, lookup)).collect::<Outcome<_>>()?,
+            items
+                .into_iter()
+                .map(|item| interpolated(item, lookup, budget))
+                .collect::<Outcome<_>>()?,
         ),
         Value::Object(map) => Value::Object(
             map.into_iter()
-                .map(|(key, value)| Ok((key, interpolated(value, lookup)?)))
+                .map(|(key, value)| Ok((key, interpolated(value, lookup, budget)?)))
                 .collect::<Outcome<_>>()?,
         ),
         other => other,
     })
 }
 
-fn replaced(text: &str, lookup: &dyn Fn(&str) -> Option<String>, depth: usize) -> Outcome<String> {
+fn replaced(text: &str, lookup: Lookup<'_>, budget: &Budget, depth: usize) -> Outcome<String> {
     let (mut out, mut rest) = (String::new(), text);
+    budget.make(text.len())?;
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         if let Some(after) = after.strip_prefix('$') {
@@ -331,7 +339,9 @@ fn replaced(text: &str, lookup: &dyn Fn(&str) -> Option<String>, depth: usize) -
             let (inside, behind) = inner.split_at(end);
             let at = inside.find(|c| !is_name(c)).unwrap_or(inside.len());
             let (name, operation) = inside.split_at(at);
-            out.push_str(&operated(name, operation, lookup, depth)?);
+            let value = operated(name, operation, lookup, budget, depth)?;
+            budget.make(value.len())?;
+            out.push_str(&value);
             rest = behind.get(1..).unwrap_or_default();
             continue;
         }
@@ -340,7 +350,9 @@ fn replaced(text: &str, lookup: &dyn Fn(&str) -> Option<String>, depth: usize) -
         if name.is_empty() {
             return Err(format!("`{text}`: `$` is written as `$$`"));
         }
-        out.push_str(&lookup(name).unwrap_or_default());
+        let value = lookup(name).unwrap_or_default();
+        budget.make(value.len())?;
+        out.push_str(&value);
         rest = behind;
     }
     out.push_str(rest);
@@ -364,7 +376,8 @@ fn closing(text: &str) -> Option<usize> {
 fn operated(
     name: &str,
     operation: &str,
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: Lookup<'_>,
+    budget: &Budget,
     depth: usize,
 ) -> Outcome<String> {
     if depth > 20 {
@@ -372,7 +385,7 @@ fn operated(
     }
     let value = lookup(name);
     let filled = value.clone().filter(|value| !value.is_empty());
-    let nested = |text: &str| replaced(text, lookup, depth + 1);
+    let nested = |text: &str| replaced(text, lookup, budget, depth + 1);
     if let Some(text) = operation.strip_prefix(":-") {
         return filled.map_or_else(|| nested(text), Ok);
     }

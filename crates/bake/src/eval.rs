@@ -10,6 +10,7 @@ use hcl::expr::{
 use hcl::template::{Directive, Element, Strip, Template};
 use hcl::{Map, Value};
 
+use crate::budget::{Budget, NODE, size};
 use crate::functions;
 use crate::value::{Outcome, equal, indexed, member, number, numeric, shown, text, truth};
 
@@ -20,6 +21,8 @@ const LONGEST: usize = 4 << 20;
 
 /// Names that are not local to an expression.
 pub(crate) trait Names {
+    /// What all expressions may take together.
+    fn budget(&self) -> &Budget;
     fn variable(&self, name: &str, depth: usize) -> Outcome<Value>;
     /// Returns an attribute of a target, for `target.NAME.ATTRIBUTE`.
     fn attribute(&self, target: &str, attribute: &str, depth: usize) -> Outcome<Value>;
@@ -50,7 +53,14 @@ impl<'a> Evaluator<'a> {
         if deeper.depth > MOST_NESTED {
             return Err(format!("it is nested more than {MOST_NESTED} times"));
         }
+        self.names.budget().step(1)?;
         deeper.evaluate(expression)
+    }
+
+    /// Counts a value that is about to be copied.
+    fn copied(&self, value: &Value) -> Outcome<Value> {
+        self.names.budget().make(size(value))?;
+        Ok(value.clone())
     }
 
     fn evaluate(&self, expression: &Expression) -> Outcome<Value> {
@@ -58,12 +68,17 @@ impl<'a> Evaluator<'a> {
             Expression::Null => Value::Null,
             Expression::Bool(value) => Value::Bool(*value),
             Expression::Number(number) => Value::Number(*number),
-            Expression::String(text) => Value::String(text.clone()),
+            Expression::String(text) => {
+                self.names.budget().make(NODE + text.len())?;
+                Value::String(text.clone())
+            }
             Expression::Array(items) => {
+                self.names.budget().make(NODE * items.len())?;
                 Value::Array(items.iter().map(|item| self.value(item)).collect::<Outcome<_>>()?)
             }
             Expression::Object(object) => {
                 let mut map = Map::new();
+                self.names.budget().make(2 * NODE * object.len())?;
                 for (key, value) in object {
                     map.insert(self.key(key)?, self.value(value)?);
                 }
@@ -89,8 +104,12 @@ impl<'a> Evaluator<'a> {
 
     fn variable(&self, name: &str) -> Outcome<Value> {
         match self.locals.get(name) {
-            Some(value) => Ok(value.clone()),
-            None => self.names.variable(name, self.depth),
+            Some(value) => self.copied(value),
+            None => {
+                let value = self.names.variable(name, self.depth)?;
+                self.names.budget().make(size(&value))?;
+                Ok(value)
+            }
         }
     }
 
@@ -195,6 +214,9 @@ impl<'a> Evaluator<'a> {
         if let Some(outcome) = self.names.call(&name, &arguments, self.depth) {
             return outcome.map_err(|error| format!("{name}: {error}"));
         }
+        let cost = functions::cost(&name, &arguments);
+        self.names.budget().make(cost.bytes).map_err(|error| format!("{name}: {error}"))?;
+        self.names.budget().step(cost.steps).map_err(|error| format!("{name}: {error}"))?;
         match functions::call(&name, &arguments) {
             Some(outcome) => bounded(outcome.map_err(|error| format!("{name}: {error}"))?),
             None => Err(format!("there is no function {name}")),
@@ -261,12 +283,14 @@ impl<'a> Evaluator<'a> {
             }
             other => return Err(format!("{} is neither a list nor a map", shown(&other))),
         };
+        self.names.budget().make(self.locals.values().map(size).sum())?;
         let mut locals = self.locals.clone();
         for (name, item) in pairs {
             if let Some(key) = key {
                 locals.insert(key.to_owned(), name);
             }
             locals.insert(value.to_owned(), item);
+            self.names.budget().step(1)?;
             visit(&self.with(&locals))?;
         }
         Ok(())
@@ -282,6 +306,7 @@ impl<'a> Evaluator<'a> {
                 return Ok(());
             }
             let value = inner.value(&each.value_expr)?;
+            self.names.budget().make(2 * NODE)?;
             let Some(key) = &each.key_expr else {
                 list.push(value);
                 return Ok(());
@@ -308,6 +333,7 @@ impl<'a> Evaluator<'a> {
         }
         let mut text = String::new();
         self.template(&template, Strip::None, Strip::None, &mut text)?;
+        self.names.budget().make(NODE + text.len())?;
         Ok(Value::String(text))
     }
 

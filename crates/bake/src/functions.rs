@@ -6,11 +6,74 @@ use hcl::{Map, Value};
 use imgctl_base::text::{csv, hex};
 use sha2::Digest as _;
 
+use crate::budget::{NODE, size};
 use crate::format;
 use crate::value::{Outcome, equal, indexed, number, numeric, text, truth};
 
 /// Maximum number of items that `range` makes.
 const MOST_ITEMS: f64 = 1024.0;
+
+/// What a call takes at most: memory of its result and on the way, and comparisons.
+pub(crate) struct Cost {
+    pub(crate) bytes: usize,
+    pub(crate) steps: u64,
+}
+
+/// Returns what a call takes, before it is made.
+pub(crate) fn cost(name: &str, arguments: &[Value]) -> Cost {
+    let all: usize = arguments.iter().map(size).sum();
+    let length = |at: usize| match arguments.get(at) {
+        Some(Value::String(text)) => text.len(),
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(map)) => map.len(),
+        _ => 8,
+    };
+    let items: usize = (0..arguments.len()).map(length).sum();
+    let bytes = match name {
+        // Each character becomes a value.
+        "split" | "regexall" | "csvdecode" | "jsondecode" => {
+            let first_line = arguments.first().and_then(Value::as_str).unwrap_or_default();
+            let names = first_line.lines().next().map_or(0, str::len);
+            let lines = if name == "csvdecode" { first_line.lines().count() } else { 0 };
+            all.saturating_mul(NODE).saturating_add(lines.saturating_mul(names))
+        }
+        // Between any two characters.
+        "replace" | "regex_replace" => {
+            let to = length(2).saturating_add(1);
+            let from = if name == "replace" { length(1).max(1) } else { 1 };
+            all.saturating_add((length(0) / from + 1).saturating_mul(to))
+        }
+        "indent" => {
+            let text = arguments.get(1).and_then(Value::as_str).unwrap_or_default();
+            let lines = text.matches('\n').count();
+            all.saturating_add(lines.saturating_mul(1000))
+        }
+        "join" => all.saturating_add(items.saturating_mul(length(0))),
+        "formatlist" => {
+            let is_list = |value: &&Value| matches!(value, Value::Array(_));
+            let rows = arguments.iter().filter(is_list).map(|list| size(list) / NODE);
+            let rows = rows.max().unwrap_or(1);
+            let fixed = arguments.iter().filter(|value| !is_list(value)).map(size);
+            let fixed = fixed.sum::<usize>().saturating_add(1000 * arguments.len());
+            all.saturating_mul(8).saturating_add(rows.saturating_mul(fixed).saturating_mul(2))
+        }
+        "format" => all.saturating_mul(8).saturating_add(1000 * length(0)),
+        "range" => MOST_ITEMS as usize * NODE,
+        "setproduct" => {
+            let rows = (0..arguments.len()).map(length).fold(1, usize::saturating_mul);
+            let rows = rows.min(MOST_ITEMS as usize);
+            let largest = arguments.iter().filter_map(Value::as_array).flatten().map(size).max();
+            let row = largest.unwrap_or(0).saturating_add(NODE).saturating_mul(arguments.len());
+            all.saturating_add(rows.saturating_mul(row).saturating_mul(2))
+        }
+        _ => all.saturating_mul(8),
+    };
+    // These compare each item with each other.
+    let is_quadratic = name == "distinct" || name.starts_with("set");
+    let nodes = all / NODE;
+    let steps = if is_quadratic { items.saturating_mul(nodes) / 16 } else { all >> 12 };
+    Cost { bytes, steps: u64::try_from(steps).unwrap_or(u64::MAX) }
+}
 
 /// Calls a function; `None` if there is none of this name.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<Outcome<Value>> {
@@ -395,13 +458,10 @@ impl Call<'_> {
         if step == 0.0 || (end - start) / step > MOST_ITEMS {
             return Err(format!("it makes more than {MOST_ITEMS} items"));
         }
-        let mut items = Vec::new();
-        let mut at = start;
-        while if step > 0.0 { at < end } else { at > end } {
-            items.push(numeric(at));
-            at += step;
-        }
-        Ok(Value::Array(items))
+        // Adding a step to a large number may leave it as it is.
+        let items = (0..MOST_ITEMS as u32).map(|count| start + f64::from(count) * step);
+        let items = items.take_while(|at| if step > 0.0 { *at < end } else { *at > end });
+        Ok(Value::Array(items.map(numeric).collect()))
     }
 
     fn formatted_lists(&self) -> Outcome<Value> {

@@ -4,6 +4,7 @@
 //! Reads texts and yields targets with all their settings. Must not know how images are built, which flags a
 //! build has, files or the environment: a caller passes texts and a function that looks up variables.
 
+mod budget;
 mod compose;
 mod definitions;
 mod eval;

@@ -11,6 +11,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
 use imgctl_base::text::csv;
 
+use crate::budget::Budget;
 use crate::compose;
 use crate::definitions::{Definition, Definitions, Form, Source};
 use crate::eval::{Evaluator, Locals, Names};
@@ -180,8 +181,9 @@ impl Bake {
         if !matches!(names, [one] if self.groups.contains_key(one) && one == DEFAULT) {
             wanted.groups.insert(DEFAULT.to_owned(), names.to_vec());
         }
+        let mut seen = BTreeSet::new();
         for name in names {
-            self.expand(name, &mut Vec::new(), &mut wanted)?;
+            self.expand(name, &mut seen, &mut wanted)?;
         }
         for name in wanted.requested.clone() {
             self.order(&name, &mut Vec::new(), &mut wanted.ordered)?;
@@ -189,8 +191,9 @@ impl Bake {
         Ok(wanted)
     }
 
-    fn expand(&self, name: &str, path: &mut Vec<String>, wanted: &mut Wanted) -> Result<()> {
-        if path.iter().any(|known| known == name) {
+    /// Adds what `name` stands for, each group once: groups may name each other any number of times.
+    fn expand(&self, name: &str, seen: &mut BTreeSet<String>, wanted: &mut Wanted) -> Result<()> {
+        if !seen.insert(name.to_owned()) {
             return Ok(());
         }
         let Some(members) = self.groups.get(name) else {
@@ -201,7 +204,6 @@ impl Bake {
             return Ok(());
         };
         wanted.groups.insert(name.to_owned(), members.clone());
-        path.push(name.to_owned());
         for member in members {
             // A target may have the name of the group that contains it.
             if member == name && self.targets.contains_key(name) {
@@ -210,9 +212,8 @@ impl Bake {
                 }
                 continue;
             }
-            self.expand(member, path, wanted)?;
+            self.expand(member, seen, wanted)?;
         }
-        path.pop();
         Ok(())
     }
 
@@ -254,11 +255,18 @@ struct Scope<'a> {
     known: RefCell<BTreeMap<String, Value>>,
     /// What is being evaluated, to find circles.
     open: RefCell<BTreeSet<String>>,
+    budget: Budget,
 }
 
 impl<'a> Scope<'a> {
     fn new(definitions: &'a Definitions, lookup: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { definitions, lookup, known: RefCell::default(), open: RefCell::default() }
+        Self {
+            definitions,
+            lookup,
+            known: RefCell::default(),
+            open: RefCell::default(),
+            budget: Budget::default(),
+        }
     }
 
     fn evaluate(&self, expression: &Expression, locals: &Locals, depth: usize) -> Outcome<Value> {
@@ -472,6 +480,10 @@ impl<'a> Scope<'a> {
 }
 
 impl Names for Scope<'_> {
+    fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     fn variable(&self, name: &str, depth: usize) -> Outcome<Value> {
         self.once(name, || self.defined(name, depth))
     }

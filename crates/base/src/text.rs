@@ -25,6 +25,24 @@ pub fn csv(line: &str) -> Vec<String> {
     fields
 }
 
+/// Returns a text whose URLs have lost their user and password: what may be shown, kept in histories and written to documents.
+pub fn without_logins(text: &str) -> Cow<'_, str> {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        let is_end = |c: char| c.is_whitespace() || "/?#\"'`".contains(c);
+        let authority = &after[..after.find(is_end).unwrap_or(after.len())];
+        kept.push_str(before);
+        rest = &after[authority.rfind('@').map_or(0, |at| at + 1)..];
+    }
+    if kept.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    kept.push_str(rest);
+    Cow::Owned(kept)
+}
+
 /// Returns bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);
@@ -236,6 +254,19 @@ pub fn of_host(host: &str, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_logs_in_is_left_out() {
+        for (text, expected) in [
+            ("ADD https://me:pw@host/a?b=c@d /x", "ADD https://host/a?b=c@d /x"),
+            ("https://me:p@w@host", "https://host"),
+            ("https://host/a@b \"http://t@h\"", "https://host/a@b \"http://h\""),
+            ("a@b:c/d", "a@b:c/d"),
+            ("://", "://"),
+        ] {
+            assert_eq!(without_logins(text), expected);
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

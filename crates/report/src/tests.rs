@@ -8,11 +8,14 @@ use crate::model::cluster::{
     Backup, ClusterHost, ClusterIdentity, ClusterNode, ClusterReport, Drift, EndedUpgrade,
     HostCertificate, InstalledImage, RecordedRun, RegistryImage,
 };
+use crate::model::comparison::{
+    Amount, Change, ChartChange, Comparison, FileChange, FileChanges, ImageChange, ImageVersion,
+    LayerChange, NamedChange, ObjectChange, Transfer,
+};
 use crate::model::files::FilesReport;
 use crate::model::image::{
-    Amount, Attachment, Change, Comparison, Detail, EmbeddedImage, FileChange, FileChanges,
-    FileTree, Identity, ImageReport, Layer, LayerChange, NamedChange, Package, Packages, Totals,
-    Transfer,
+    Attachment, Detail, EmbeddedImage, FileTree, Identity, ImageReport, Layer, Package, Packages,
+    Totals,
 };
 use crate::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
@@ -125,7 +128,32 @@ fn image(text: &str) -> ImageReport {
                 list: vec![FileChange { change: Change::Added, path: all(), before: 0, after: 20 }],
                 ..FileChanges::default()
             },
-            embedded: vec![named(text)],
+            configuration: vec![named(text)],
+            embedded: vec![ImageChange {
+                change: Change::Changed,
+                repository: all(),
+                before: Some(ImageVersion { tag: some(), digest: all() }),
+                after: None,
+                packages: vec![named(text)],
+                unread: None,
+            }],
+            charts: vec![ChartChange {
+                change: Change::Changed,
+                name: all(),
+                path: all(),
+                before: some(),
+                after: some(),
+                values: vec![named(text)],
+            }],
+            objects: vec![ObjectChange {
+                change: Change::Changed,
+                kind: all(),
+                api_version: all(),
+                namespace: some(),
+                name: all(),
+                file: all(),
+                members: vec![all()],
+            }],
             packages: vec![named(text)],
         }),
     }

@@ -10,6 +10,7 @@ use clap::{Args, Command, FromArgMatches, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::cli::commands::bake_flags::{self, Common};
+use crate::cli::commands::bake_rights;
 use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
 use crate::cli::names::split;
@@ -17,7 +18,11 @@ use crate::cli::registry_options::RegistryArgs;
 use crate::ui::table::Table;
 use imgctl_bake::{Bake, Form, Override, Source, Target, Variable};
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::fs::atomic;
 use imgctl_base::image::Platform;
+
+/// Maximum size of a bake file, in bytes.
+const LONGEST: u64 = 4 << 20;
 
 /// Build the targets of a bake file or of a compose file
 #[derive(Args, Debug)]
@@ -90,7 +95,8 @@ pub(crate) struct BakeArgs {
         hide_possible_values = true, action = clap::ArgAction::Set)]
     pull: bool,
 
-    /// Allow targets to ask for security.insecure
+    /// Allow targets what the files ask for: network.host, security.insecure, fs.read=PATH,
+    /// fs.write=PATH, fs=PATH; `*` allows all
     #[arg(long = "allow", value_name = "ENTITLEMENT", value_delimiter = ',')]
     allow: Vec<String>,
 
@@ -141,13 +147,15 @@ pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
             .collect();
         return context.ui.json(&json!({"group": groups, "target": targets}));
     }
+    let directory =
+        std::env::current_dir().doing(|| "cannot determine the current directory".to_owned())?;
     let mut builds = Vec::new();
     for name in &wanted.ordered {
         let target = bake
             .targets
             .get(name)
             .ok_or_else(|| Error::not_found(format!("there is no target `{name}`")))?;
-        allowed(target, &args.allow)?;
+        bake_rights::check(target, &args.allow, &directory)?;
         builds.push((target, wanted.requested.contains(name)));
     }
     build_all(&builds, args, context)
@@ -191,11 +199,10 @@ fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
 fn source(path: &Path) -> Result<Source> {
     let name = path.display().to_string();
     let text = if name == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).doing(|| "cannot read stdin".to_owned())?;
-        text
+        small(std::io::stdin(), path)?
     } else {
-        std::fs::read_to_string(path).path("read the bake file", path)?
+        let file = atomic::open_regular(path).path("read the bake file", path)?;
+        small(file, path)?
     };
     let form = Form::of_name(&name).unwrap_or_else(|| Form::of_text(&text));
     Ok(Source { name, text, form })
@@ -203,23 +210,21 @@ fn source(path: &Path) -> Result<Source> {
 
 /// Reads compose's file of variables, if there is one.
 fn dotenv(path: &Path) -> Result<BTreeMap<String, String>> {
-    match std::fs::read_to_string(path) {
+    match atomic::open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        text => Ok(imgctl_bake::dotenv(&text.path("read the variables", path)?)),
+        file => Ok(imgctl_bake::dotenv(&small(file.path("read the variables", path)?, path)?)),
     }
 }
 
-/// Fails if a target asks for a privilege that the command does not allow: somebody else may have written the
-/// file.
-fn allowed(target: &Target, allow: &[String]) -> Result<()> {
-    const INSECURE: &str = "security.insecure";
-    if !target.entitlements.iter().any(|entitlement| entitlement == INSECURE)
-        || allow.iter().any(|allowed| allowed == INSECURE || allowed == "*")
-    {
-        return Ok(());
+/// Reads a text that a person has written.
+fn small(from: impl Read, path: &Path) -> Result<String> {
+    let mut text = String::new();
+    from.take(LONGEST + 1).read_to_string(&mut text).path("read", path)?;
+    if text.len() as u64 > LONGEST {
+        let most = LONGEST >> 20;
+        return Err(Error::bad_content(format!("{} is larger than {most} MiB", path.display())));
     }
-    Err(Error::denied(format!("the target `{}` asks for {INSECURE}", target.name))
-        .hint(format!("pass --allow {INSECURE} if you trust the file")))
+    Ok(text)
 }
 
 fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> Result<()> {

@@ -10,6 +10,7 @@ pub(crate) mod attach;
 pub(crate) mod backup;
 pub(crate) mod bake;
 mod bake_flags;
+mod bake_rights;
 pub(crate) mod blobs;
 pub(crate) mod build;
 pub(crate) mod build_args;

@@ -12,6 +12,9 @@ use imgctl_base::testing::free_port;
 use super::Language;
 use crate::common::{Ran, tool};
 
+/// Exit code of docs/cli.md.
+const NETWORK: i32 = 7;
+
 /// Answers `GET` with the path and the `Authorization` header of the request.
 fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -45,6 +48,61 @@ fn echo() -> String {
         }
     });
     address
+}
+
+/// A server that leads every request to `place`.
+fn leading_to(place: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let place = place.to_owned();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let mut head = BufReader::new(connection.try_clone().unwrap());
+            let mut request = String::new();
+            head.read_line(&mut request).unwrap();
+            let path = request.split(' ').nth(1).unwrap_or("/");
+            let answer = format!(
+                "HTTP/1.1 302 Found\r\nLocation: {place}{path}\r\nContent-Length: 0\r\n\r\n"
+            );
+            let _ = connection.write_all(answer.as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn a_token_of_git_stays_with_its_host() {
+    let language = Language::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = leading_to(&format!("http://{}", other.local_addr().unwrap()));
+    language.env.write("token", "secret");
+    fs::set_permissions(language.env.path("token"), fs::Permissions::from_mode(0o600)).unwrap();
+    let secret =
+        format!("--secret=id=GIT_AUTH_TOKEN.{server},src={}", language.env.path("token").display());
+    let kubefile = format!("FROM scratch\nADD http://{server}/a.git /a\n");
+    let said = language.build(&kubefile, &[&secret]).fails(NETWORK).stderr();
+    assert!(said.contains("name that address"), "{said}");
+    other.set_nonblocking(true).unwrap();
+    assert!(other.accept().is_err(), "the other host was asked");
+}
+
+#[test]
+fn who_logs_in_is_neither_shown_nor_kept() {
+    let language = Language::new();
+    let server = echo();
+    let kubefile = format!("FROM scratch\nADD http://me:hidden@{server}/file /\n");
+    let said = language.build(&kubefile, &["--progress=plain"]).ok().stderr();
+    let kept = language.env.imgctl(["inspect", "app"]).ok().stdout();
+    let history = language.env.imgctl(["history", "--no-trunc", "app"]).ok().stdout();
+    for text in [&said, &kept, &history] {
+        assert!(!text.contains("hidden"), "{text}");
+    }
+    assert!(history.contains(&format!("ADD http://{server}/file")), "{history}");
+    // Nothing listens there.
+    let gone = format!("FROM scratch\nADD http://me:hidden@127.0.0.1:{}/file /\n", free_port());
+    let said = language.build(&gone, &[]).fails(NETWORK).stderr();
+    assert!(!said.contains("hidden"), "{said}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn a_pull_moves_what_changed_and_says_so() {
             assert!(number("bytesCopied") + 30_000 > came, "{pulled} and {came}");
             assert!(number("bytesReused") > size * 9 / 10, "{pulled}");
             bench.assert_is_new(&name);
-            let first = bench.env.imgctl(["diff", &bench.name(1), &name]).ok();
+            let first = bench.env.imgctl(["diff", "--files", &bench.name(1), &name]).ok();
             assert_eq!(first.stdout().lines().filter(|line| line.contains("bin/f")).count(), 4);
         }
     }

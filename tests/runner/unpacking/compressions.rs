@@ -65,7 +65,7 @@ fn a_layer_in_several_compressions_is_read_by_its_own_blob() {
     for number in all.iter().chain(all.iter().rev()) {
         read_in_every_way(&env, &name(*number), &context);
     }
-    let ran = env.imgctl(["diff", &name(0), &name(1)]).ok();
+    let ran = env.imgctl(["diff", "--files", &name(0), &name(1)]).ok();
     assert_eq!(ran.stdout(), "");
     // What a mirror makes of it.
     let saved = env.path("saved.tar");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 
 pub use crate::fs::remove::{remove_at, remove_tree};
 
@@ -75,6 +75,52 @@ pub fn sync_directory(path: &Path) -> Result<()> {
     }
 }
 
+/// Creates a file that was not there. What another process, or another user of a shared directory, left under this name is removed, and
+/// a link never followed.
+pub fn create_anew(path: &Path) -> Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    let create = || rustix::fs::openat(CWD, path, flags, mode);
+    let created = create().or_else(|error| {
+        if error != Errno::EXIST {
+            return Err(error);
+        }
+        rustix::fs::unlink(path)?;
+        create()
+    });
+    created.map(File::from).map_err(std::io::Error::from).path("create", path)
+}
+
+/// Opens a regular file for reading, with links followed. Anything else, such as a FIFO that somebody else put there, is refused, and
+/// opening it has no effect on it.
+pub fn open_regular(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a file"));
+    }
+    Ok(file)
+}
+
+/// Makes `names`, one below the other, in `directory`. A link in place of one is refused: in a directory that others may write to, it
+/// would lead what is written and removed to anywhere.
+pub fn make_below(directory: &Path, names: &[&str]) -> Result<PathBuf> {
+    let mut path = directory.to_owned();
+    std::fs::create_dir_all(&path).path("create the directory", &path)?;
+    for name in names {
+        path.push(name);
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.path("create the directory", &path)?,
+        }
+        if !std::fs::symlink_metadata(&path).path("examine", &path)?.is_dir() {
+            return Err(Error::denied(format!("{} is not a directory", path.display()))
+                .hint("a link in place of a directory is not followed here: remove it"));
+        }
+    }
+    Ok(path)
+}
+
 /// Returns the parent directory of a path.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
@@ -134,6 +180,30 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn what_others_put_there_is_neither_followed_nor_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("victim"), "mine").unwrap();
+        symlink(at("victim"), at("part")).unwrap();
+        create_anew(&at("part")).unwrap().write_all(b"new").unwrap();
+        assert_eq!(std::fs::read(at("victim")).unwrap(), b"mine");
+        assert_eq!(std::fs::read(at("part")).unwrap(), b"new");
+
+        let fifo = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, at("fifo"), rustix::fs::FileType::Fifo, fifo, 0).unwrap();
+        open_regular(&at("fifo")).unwrap_err();
+        open_regular(directory.path()).unwrap_err();
+        assert!(open_regular(&at("victim")).is_ok());
+
+        make_below(&at("new"), &["blobs", "sha256"]).unwrap();
+        make_below(&at("new"), &["blobs", "sha256"]).unwrap();
+        std::fs::create_dir(at("shared")).unwrap();
+        symlink(at("new"), at("shared/blobs")).unwrap();
+        let error = make_below(&at("shared"), &["blobs", "sha256"]).unwrap_err();
+        assert!(error.to_string().contains("shared/blobs is not a directory"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
@@ -91,12 +92,16 @@ pub fn is_held(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> Result<File> {
+    // A link would make a file wherever it leads, and a FIFO would wait for a reader.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(flags)
         .open(path);
     match opened {
         // A read-only store can still be locked if the file exists.
@@ -106,7 +111,7 @@ fn open(path: &Path) -> Result<File> {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
             ) =>
         {
-            File::open(path).map_err(|_| error)
+            OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|_| error)
         }
         opened => opened,
     }

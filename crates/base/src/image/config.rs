@@ -9,12 +9,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::image::null::{or_default, or_defaults};
+use crate::image::one_reading::{self, Members};
 use crate::image::{Digest, Platform};
 
 /// Maximum size of a config, in bytes.
 pub const MAX_CONFIG: u64 = 32 << 20;
 
 type Extra = serde_json::Map<String, serde_json::Value>;
+
+/// The members of a config that have a meaning. Labels, ports and volumes have names of their own.
+const CONFIG: Members = Members(&[
+    ("created", None),
+    ("author", None),
+    ("architecture", None),
+    ("variant", None),
+    ("os", None),
+    ("os.version", None),
+    ("os.features", None),
+    ("config", Some(&CONTAINER)),
+    ("rootfs", Some(&Members(&[("type", None), ("diff_ids", None)]))),
+    ("history", Some(&HISTORY)),
+]);
+const CONTAINER: Members = Members(&[
+    ("User", None),
+    ("ExposedPorts", None),
+    ("Env", None),
+    ("Entrypoint", None),
+    ("Cmd", None),
+    ("Healthcheck", None),
+    ("Volumes", None),
+    ("WorkingDir", None),
+    ("OnBuild", None),
+    ("Labels", None),
+    ("StopSignal", None),
+    ("Shell", None),
+    ("ArgsEscaped", None),
+]);
+const HISTORY: Members = Members(&[
+    ("created", None),
+    ("created_by", None),
+    ("author", None),
+    ("comment", None),
+    ("empty_layer", None),
+]);
 
 /// Config blob of one image (image-spec, config.md).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +88,9 @@ pub struct ImageConfig {
 impl ImageConfig {
     /// Parses a config blob.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
+        one_reading::check(bytes, &CONFIG).map_err(|error| {
+            Error::bad_content("programs read the image's config differently").caused_by(error)
+        })?;
         serde_json::from_slice(bytes)
             .map_err(|error| Error::bad_content("the image's config is malformed").caused_by(error))
     }

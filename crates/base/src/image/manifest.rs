@@ -7,12 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::image::null::{or_default, or_defaults};
+use crate::image::one_reading::{self, Members};
 use crate::image::{Descriptor, Platform, media_type};
 
 /// Maximum size of a manifest or index, in bytes (distribution-spec asks registries for 4 MiB).
 pub const MAX_DOCUMENT: u64 = 16 << 20;
 /// Maximum number of layers in one image.
 pub const MAX_LAYERS: usize = 10_000;
+
+/// The members of manifests and indexes that have a meaning (image-spec, manifest.md, image-index.md, descriptor.md). Annotations have
+/// names of their own.
+const DOCUMENT: Members = Members(&[
+    ("schemaVersion", None),
+    ("mediaType", None),
+    ("artifactType", None),
+    ("config", Some(&DESCRIPTOR)),
+    ("layers", Some(&DESCRIPTOR)),
+    ("manifests", Some(&DESCRIPTOR)),
+    ("subject", Some(&DESCRIPTOR)),
+    ("annotations", None),
+]);
+const DESCRIPTOR: Members = Members(&[
+    ("mediaType", None),
+    ("digest", None),
+    ("size", None),
+    ("urls", None),
+    ("annotations", None),
+    ("data", None),
+    ("artifactType", None),
+    ("platform", Some(&PLATFORM)),
+]);
+const PLATFORM: Members = Members(&[
+    ("architecture", None),
+    ("os", None),
+    ("os.version", None),
+    ("os.features", None),
+    ("variant", None),
+    ("features", None),
+]);
 
 /// Manifest of an image for one platform.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,6 +112,13 @@ impl Index {
         }
     }
 
+    /// Parses the table of names of a layout (`index.json`), which needs no media type.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        one_reading::check(bytes, &DOCUMENT)?;
+        serde_json::from_slice(bytes)
+            .map_err(|error| Error::bad_content("it is no index").caused_by(error))
+    }
+
     /// Returns the entry that best matches `wanted`; attestations (`unknown/unknown`) never match.
     pub fn select(&self, wanted: &Platform) -> Option<&Descriptor> {
         let distance = |entry: &Descriptor| match &entry.platform {
@@ -109,6 +148,8 @@ impl Document {
         let refuse = |why: &str| Error::bad_content(format!("cannot use the manifest: {why}"));
         let value: serde_json::Value = serde_json::from_slice(bytes)
             .map_err(|error| refuse("it is not JSON").caused_by(error))?;
+        one_reading::check(bytes, &DOCUMENT)
+            .map_err(|error| refuse("programs read it differently").caused_by(error))?;
         let object = value.as_object().ok_or_else(|| refuse("it is not a JSON object"))?;
         if object.get("schemaVersion").and_then(serde_json::Value::as_u64) == Some(1) {
             return Err(refuse("it is Docker schema 1, which has been obsolete since 2017")
@@ -181,6 +222,16 @@ mod tests {
         let bytes = json.to_string();
         assert!(Document::parse(bytes.as_bytes(), Some(media_type::OCI_MANIFEST)).is_err());
         assert!(Document::parse(bytes.as_bytes(), Some(media_type::OCI_INDEX)).is_ok());
+    }
+
+    #[test]
+    fn a_member_in_another_case_is_refused_by_name() {
+        let text = format!(
+            r#"{{"schemaVersion": 2, "config": {{}}, "layers": [], "Layers": [{}]}}"#,
+            serde_json::to_string(&descriptor(media_type::OCI_LAYER)).unwrap()
+        );
+        let error = Document::parse(text.as_bytes(), None).unwrap_err().to_string();
+        assert!(error.contains("programs read it differently"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod digest;
 pub mod manifest;
 pub mod media_type;
 mod null;
+pub mod one_reading;
 pub mod platform;
 pub mod reference;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use crate::build::items::{Content, Item, NO_TIME, rewound};
 use crate::build::options::SecretSource;
@@ -10,15 +11,23 @@ use crate::build::run_mounts::read_secret;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::text::without_logins;
 use imgctl_registry::tls;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
 use imgctl_transfer::trust::provenance::Material;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 
 /// Maximum time to wait for a server without receiving data.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(60);
+/// Minimum number of bytes received within that time.
+const LEAST: u64 = 16 << 10;
+/// Free space that a download leaves, in bytes, and after how many bytes it is looked at.
+const RESERVE: u64 = 16 << 20;
+const LOOK_EVERY: u64 = 16 << 20;
+const MOST_REDIRECTS: usize = 10;
 /// Mode of a downloaded file (Dockerfile reference, ADD).
 const DOWNLOADED_MODE: u32 = 0o600;
 /// Name of a download whose URL has none (BuildKit).
@@ -47,21 +56,21 @@ pub(super) fn fetch(
     secrets: &BTreeMap<String, SecretSource>,
     reporter: &dyn Reporter,
 ) -> Result<Fetched> {
-    let doing = || format!("cannot download {url}");
+    let address = Url::parse(url).map_err(|error| {
+        Error::usage(format!("`{}` is not a URL", without_logins(url))).caused_by(error)
+    })?;
+    let doing = || format!("cannot download {}", without_logins(url));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .doing(|| "cannot start the network runtime".to_owned())?;
     let mut file = store.scratch_file()?;
-    let address = Url::parse(url)
-        .map_err(|error| Error::usage(format!("`{url}` is not a URL")).caused_by(error))?;
     let name = file_name(address.path());
     let login = authorization(&address, secrets).context(doing)?;
-    let mut shown = address.clone();
-    // Only an address without a host has no place for them, and none of HTTP is without one.
-    let _ = (shown.set_username(""), shown.set_password(None));
-    let response =
-        runtime.block_on(download(address, login, &mut file, checksum, reporter)).context(doing)?;
+    let check_room = |bytes: u64| store.check_room(bytes.saturating_add(RESERVE));
+    let response = runtime
+        .block_on(download(address, login, &mut file, checksum, &check_room, reporter))
+        .context(doing)?;
     let copy = file.try_clone().doing(|| "cannot open a scratch file".to_owned())?;
     let mut entry =
         Entry::new(LayerPath::root(), EntryKind::File { size: response.size }, DOWNLOADED_MODE);
@@ -75,7 +84,7 @@ pub(super) fn fetch(
         name,
         item,
         file: copy,
-        material: Material::file(shown.as_str(), &response.sha256),
+        material: Material::file(&without_logins(url), &response.sha256),
     })
 }
 
@@ -92,9 +101,10 @@ async fn download(
     login: Option<HeaderValue>,
     file: &mut File,
     checksum: Option<&Digest>,
+    check_room: &dyn Fn(u64) -> Result<()>,
     reporter: &dyn Reporter,
 ) -> Result<Downloaded> {
-    let shown = url.to_string();
+    let shown = without_logins(url.as_str()).into_owned();
     let mut request = client()?.get(url);
     if let Some(login) = login {
         request = request.header(AUTHORIZATION, login);
@@ -117,12 +127,14 @@ async fn download(
     let modified = header("last-modified").and_then(|text| {
         jiff::fmt::rfc2822::parse(&text).ok().map(|time| time.timestamp().as_second())
     });
+    check_room(response.content_length().unwrap_or_default())?;
     let task =
         reporter.start(&format!("downloading {shown}"), Unit::Bytes, response.content_length());
     let mut sha = checksum.map(|digest| Hasher::with(digest.algorithm()));
     let mut sha256 = Hasher::default();
     let mut hasher = blake3::Hasher::new();
     let mut size = 0;
+    let (mut since, mut came, mut unseen) = (Instant::now(), 0, 0);
     while let Some(chunk) = response.chunk().await.map_err(network)? {
         file.write_all(&chunk).doing(|| "cannot write a scratch file".to_owned())?;
         hasher.update(&chunk);
@@ -130,8 +142,23 @@ async fn download(
         if let Some(sha) = &mut sha {
             sha.update(&chunk);
         }
-        size += chunk.len() as u64;
-        task.advance(chunk.len() as u64);
+        let count = chunk.len() as u64;
+        size += count;
+        task.advance(count);
+        unseen += count;
+        if unseen >= LOOK_EVERY {
+            check_room(0)?;
+            unseen = 0;
+        }
+        came += count;
+        if since.elapsed() >= SILENCE {
+            if came < LEAST {
+                let seconds = SILENCE.as_secs();
+                let message = format!("the server sent only {came} bytes in {seconds} s");
+                return Err(Error::new(Kind::Network, message));
+            }
+            (since, came) = (Instant::now(), 0);
+        }
     }
     if let (Some(sha), Some(expected)) = (sha, checksum) {
         let found = sha.finish();
@@ -151,6 +178,17 @@ fn network(error: reqwest::Error) -> Error {
 
 fn client() -> Result<reqwest::Client> {
     tls::builder()?
+        .referer(false)
+        .redirect(Policy::custom(|attempt| {
+            let is_secret = attempt.previous().last().is_some_and(|from| from.scheme() == "https");
+            if is_secret && attempt.url().scheme() != "https" {
+                attempt.error("the server leads from HTTPS to plain HTTP")
+            } else if attempt.previous().len() > MOST_REDIRECTS {
+                attempt.error("too many redirects")
+            } else {
+                attempt.follow()
+            }
+        }))
         .read_timeout(SILENCE)
         .connect_timeout(SILENCE)
         .build()

@@ -26,6 +26,7 @@ use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
+use imgctl_base::text::without_logins;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
 use imgctl_kubefile::check::PROXY_ARGS;
@@ -399,11 +400,11 @@ fn stage_image(
             )
         })?;
         counts += finish_sources(shared, plan, planned, &instruction)?;
-        shared.reporter.step(&format!("[{} ONBUILD] {trigger}", planned.name));
+        shared.reporter.step(&format!("[{} ONBUILD] {}", planned.name, without_logins(&trigger)));
         stage.execute(&instruction)?;
     }
     for (index, instruction) in written.instructions.iter().enumerate() {
-        label(index + 1, &instruction.text);
+        label(index + 1, &without_logins(&instruction.text));
         stage.execute(instruction)?;
     }
     counts += stage.counts;

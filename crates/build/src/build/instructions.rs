@@ -1,6 +1,7 @@
 //! The effect of each instruction on a stage's image. RUN is in `run_step`; all but COPY
 //! and ADD change only the config (WORKDIR may also add a directory).
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::build::chmod::Chmod;
@@ -12,6 +13,7 @@ use crate::build::{archive, download, git};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Healthcheck;
 use imgctl_base::image::config::Empty;
+use imgctl_base::text::without_logins;
 use imgctl_kubefile::ast::{
     self, CommandForm, Instruction, InstructionKind, Source, Transfer, TransferFlags,
 };
@@ -33,7 +35,12 @@ impl Stage<'_> {
     }
 
     fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
-        let text = instruction.text.as_str();
+        // Histories and messages name the address of ADD, not who logs in there.
+        let shown = match &instruction.kind {
+            InstructionKind::Add(_) => without_logins(&instruction.text),
+            _ => instruction.text.as_str().into(),
+        };
+        let text = &*shown;
         match &instruction.kind {
             InstructionKind::Copy(transfer) => return self.transfer(transfer, false, text),
             InstructionKind::Add(transfer) => return self.transfer(transfer, true, text),
@@ -371,7 +378,9 @@ impl Stage<'_> {
             if let Some(repository) = git::Repository::parse(word)? {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let commit = checksum.as_deref();
-                let found = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
+                let agent = shared.options.ssh.get("default").map(PathBuf::as_path);
+                let keep = flags.keep_git_dir;
+                let found = repository.files(shared.store, keep, commit, secrets, agent)?;
                 shared.materials.add(found.material);
                 gathered.add_checkout(found.items)?;
             } else if download::is_url(word) {

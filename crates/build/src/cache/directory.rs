@@ -2,7 +2,6 @@
 //! lock; readers need none.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +38,7 @@ impl DirectoryPlace {
     fn index(&self) -> Result<Option<Index>> {
         let path = self.path.join("index.json");
         let Some(bytes) = read(&path)? else { return Ok(None) };
-        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        Index::parse(&bytes).map(Some).map_err(|error| {
             Error::bad_content(format!("{} is malformed", path.display())).caused_by(error)
         })
     }
@@ -51,8 +50,7 @@ impl DirectoryPlace {
     }
 
     fn prepare(&self) -> Result<()> {
-        let blobs = self.path.join("blobs/sha256");
-        std::fs::create_dir_all(&blobs).path("create the directory", &blobs)?;
+        atomic::make_below(&self.path, &["blobs", "sha256"])?;
         let version = self.path.join("oci-layout");
         if !version.exists() {
             let text = br#"{"imageLayoutVersion":"1.0.0"}"#;
@@ -85,7 +83,7 @@ impl DirectoryPlace {
             }
             named.extend(parts.into_iter().map(|part| part.digest));
         }
-        let directory = self.path.join("blobs/sha256");
+        let directory = atomic::make_below(&self.path, &["blobs", "sha256"])?;
         for entry in std::fs::read_dir(&directory).path("list", &directory)? {
             let entry = entry.path("list", &directory)?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -122,7 +120,7 @@ impl CachePlace for DirectoryPlace {
 
     fn open(&self, blob: &Descriptor, offset: u64) -> Result<Box<dyn Read + Send + 'static>> {
         let path = self.blob_path(&blob.digest);
-        let mut file = File::open(&path).map_err(|error| match error.kind() {
+        let mut file = atomic::open_regular(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 Error::not_found(format!("{} does not exist", path.display()))
             }
@@ -138,8 +136,8 @@ impl CachePlace for DirectoryPlace {
         }
         self.prepare()?;
         let path = self.blob_path(&blob.digest);
-        let directory = path.parent().unwrap_or(&self.path);
-        std::fs::create_dir_all(directory).path("create the directory", directory)?;
+        let directory =
+            atomic::make_below(&self.path, &["blobs", blob.digest.algorithm().as_str()])?;
         let number = self.parts.fetch_add(1, Ordering::Relaxed);
         let part = directory.join(format!("{PART}{}-{number}", std::process::id()));
         let written = copy(open, &part, blob.size);
@@ -194,7 +192,7 @@ impl CachePlace for DirectoryPlace {
 }
 
 fn copy(open: &Opener<'_>, to: &Path, size: u64) -> Result<()> {
-    let mut file = File::create(to).path("create", to)?;
+    let mut file = atomic::create_anew(to)?;
     let copied = io::copy(&mut open(0)?, &mut file).path("write", to)?;
     if copied != size {
         return Err(Error::bad_content(format!("{copied} bytes came instead of {size}")));
@@ -204,7 +202,7 @@ fn copy(open: &Opener<'_>, to: &Path, size: u64) -> Result<()> {
 
 /// Reads a document; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+    let file = match atomic::open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(format!("cannot open {}", path.display()), error)),

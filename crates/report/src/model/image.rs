@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::comparison::Comparison;
 use crate::model::{About, Finding};
 
 /// An image: its layers, files, embedded images, packages and the documents about it.
@@ -182,110 +183,4 @@ pub struct Attachment {
 pub struct Detail {
     pub name: String,
     pub value: String,
-}
-
-/// What an image changes compared with an older one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct Comparison {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    pub digest: String,
-    /// Layers of the older image as stored.
-    pub compressed: u64,
-    /// From the older image to this one.
-    pub forward: Transfer,
-    /// From this image to the older one.
-    pub back: Transfer,
-    /// Layers that both have.
-    pub layers_kept: u64,
-    pub layers: Vec<LayerChange>,
-    pub files: FileChanges,
-    pub embedded: Vec<NamedChange>,
-    pub packages: Vec<NamedChange>,
-}
-
-/// What a machine that has one image fetches for the other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct Transfer {
-    pub layers: u64,
-    /// All bytes of those layers.
-    pub whole: u64,
-    /// Bytes without the parts that layers of the image it has contain.
-    pub missing: u64,
-}
-
-/// A layer that only one of two images has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct LayerChange {
-    pub change: Change,
-    pub digest: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    pub size: u64,
-    /// Bytes of an added layer to transfer, without the parts that layers of the older image contain.
-    pub missing: u64,
-    pub instruction: String,
-}
-
-/// Direction of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub enum Change {
-    Added,
-    Changed,
-    Removed,
-}
-
-/// Files that differ.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct FileChanges {
-    pub added: Amount,
-    pub changed: Amount,
-    pub removed: Amount,
-    /// The largest, by their larger size.
-    pub list: Vec<FileChange>,
-    /// Number of changes that are not in the list.
-    pub omitted: u64,
-}
-
-/// A number of files and their content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct Amount {
-    pub count: u64,
-    pub bytes: u64,
-}
-
-/// One file that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct FileChange {
-    pub change: Change,
-    pub path: String,
-    pub before: u64,
-    pub after: u64,
-}
-
-/// An embedded image or a package that differs: digests or versions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct NamedChange {
-    pub change: Change,
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
 }

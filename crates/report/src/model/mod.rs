@@ -4,6 +4,7 @@
 //! ignore members that they do not know. Must not know how data are shown.
 
 pub mod cluster;
+pub mod comparison;
 pub mod files;
 pub mod image;
 pub mod plan;

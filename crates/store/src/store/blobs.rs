@@ -174,7 +174,8 @@ impl Store {
         self.check_room(needed)
     }
 
-    fn check_room(&self, needed: u64) -> Result<()> {
+    /// Fails if the file system has no room for `needed` more bytes.
+    pub fn check_room(&self, needed: u64) -> Result<()> {
         let Some(free) = space::free(&self.path("ingest"))?.filter(|free| *free < needed) else {
             return Ok(());
         };

@@ -1,21 +1,30 @@
 //! What an image changes compared with an older one.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::describe::configuration::settings;
+use crate::describe::embedded::{self, EmbeddedLayers};
+use crate::describe::embedded_packages::Layers;
+use crate::describe::objects::Candidates;
 use crate::describe::{Described, cut};
 use crate::transfer::partial::estimate;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
-use imgctl_report::model::image::{
-    Amount, Change, Comparison, FileChange, FileChanges, Layer, LayerChange, NamedChange, Transfer,
+use imgctl_base::semver::Version;
+use imgctl_report::model::comparison::{
+    Amount, Change, Comparison, FileChange, FileChanges, ImageChange, ImageVersion, LayerChange,
+    NamedChange, Transfer,
 };
+use imgctl_report::model::image::Layer;
 use imgctl_store::layer::tree;
 use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::{Image, Store};
 
 /// Maximum number of files that are listed.
 const MOST_FILES: usize = 1000;
+/// Where an image has its embedded registry.
+const REGISTRY: &str = "registry/docker/registry";
 /// Maximum length of a path, in bytes.
 const LONGEST_PATH: usize = 1024;
 
@@ -51,6 +60,7 @@ pub(super) fn compare(
         }
     };
     let image: &Image = before.image;
+    let (files, candidates) = files(before, after)?;
     Ok(Comparison {
         name: image.reference.as_ref().map(ToString::to_string),
         digest: image.descriptor.digest.to_string(),
@@ -59,8 +69,11 @@ pub(super) fn compare(
         back: transfer(old, new, &back),
         layers_kept: new.iter().filter(|layer| !lacks(old, &layer.digest)).count() as u64,
         layers,
-        files: files(before, after),
-        embedded: changes(&digests(before), &digests(after)),
+        configuration: changes(&settings(&before.image.config), &settings(&after.image.config)),
+        embedded: images(before, after),
+        charts: candidates.charts(before, after)?,
+        objects: candidates.objects(before, after)?,
+        files,
         packages: changes(&versions(before), &versions(after)),
     })
 }
@@ -76,7 +89,10 @@ fn layer_change(change: Change, layer: &Layer, missing: u64) -> LayerChange {
     }
 }
 
-fn files(before: &Described<'_>, after: &Described<'_>) -> FileChanges {
+/// Returns the files that differ, without those of the embedded registry, and which of them hold objects and charts.
+fn files(before: &Described<'_>, after: &Described<'_>) -> Result<(FileChanges, Candidates)> {
+    let registry = LayerPath::parse(REGISTRY.as_bytes())?;
+    let mut candidates = Candidates::default();
     let (old, new) = (before.contents.tree(), after.contents.tree());
     let size = |found: Option<Found<'_>>| match found.map(|found| &found.entry().kind) {
         Some(EntryKind::File { size }) => Some(*size),
@@ -92,11 +108,16 @@ fn files(before: &Described<'_>, after: &Described<'_>) -> FileChanges {
     };
     let mut count = 0;
     for (change, path) in tree::compare(old, new) {
+        // Its content is told as images.
+        if path.starts_with(&registry) {
+            continue;
+        }
         let (was, is) = (size(old.lookup(&path)), size(new.lookup(&path)));
         // What directories contain is listed itself.
         if was.is_none() && is.is_none() {
             continue;
         }
+        candidates.add(&path, [old, new]);
         let (was, is) = (was.unwrap_or(0), is.unwrap_or(0));
         let (change, sum, bytes) = match change {
             tree::Change::Added => (Change::Added, &mut changes.added, is),
@@ -119,12 +140,106 @@ fn files(before: &Described<'_>, after: &Described<'_>) -> FileChanges {
         after,
     });
     changes.list = listed.collect();
-    changes
+    Ok((changes, candidates))
 }
 
-fn digests(described: &Described<'_>) -> BTreeMap<String, String> {
-    let images = described.embedded.images.iter();
-    images.map(|image| (image.name.clone(), image.digest.clone())).collect()
+/// An embedded image: its version and its layers.
+type Embedded<'a> = (ImageVersion, &'a EmbeddedLayers);
+
+/// The embedded images of each repository.
+fn by_repository<'a>(described: &'a Described<'_>) -> BTreeMap<&'a str, Vec<Embedded<'a>>> {
+    let mut all: BTreeMap<&str, Vec<Embedded<'_>>> = BTreeMap::new();
+    let embedded::Embedded { images, layers, .. } = &described.embedded;
+    for (image, layers) in images.iter().zip(layers) {
+        let (repository, tag) = match image.name.rsplit_once(':') {
+            Some((repository, tag)) => (repository, Some(tag.to_owned())),
+            None => (&*image.name, None),
+        };
+        let version = ImageVersion { tag, digest: image.digest.clone() };
+        all.entry(repository).or_default().push((version, layers));
+    }
+    all
+}
+
+/// Returns the embedded images that differ, sorted by repository.
+fn images(before: &Described<'_>, after: &Described<'_>) -> Vec<ImageChange> {
+    let (mut old, mut new) = (by_repository(before), by_repository(after));
+    let repositories: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
+    let mut pairs: Vec<(&str, Option<Embedded<'_>>, Option<Embedded<'_>>)> = Vec::new();
+    for repository in repositories {
+        let (was, is) = (old.remove(repository), new.remove(repository));
+        let paired = pair(&was.unwrap_or_default(), &is.unwrap_or_default());
+        pairs.extend(paired.into_iter().map(|(was, is)| (repository, was, is)));
+    }
+    let both = pairs.iter().filter_map(|(_, was, is)| Some((was.as_ref()?, is.as_ref()?)));
+    let layers = Layers::read(
+        both.flat_map(|(was, is)| [(&before.contents, was.1), (&after.contents, is.1)]),
+    );
+    let change = |(repository, was, is): (&str, Option<Embedded<'_>>, Option<Embedded<'_>>)| {
+        let (change, packages) = match (&was, &is) {
+            (None, _) => (Change::Added, Ok(Vec::new())),
+            (_, None) => (Change::Removed, Ok(Vec::new())),
+            (Some(was), Some(is)) => {
+                let both = layers.packages(was.1).and_then(|was| Ok((was, layers.packages(is.1)?)));
+                (Change::Changed, both.map(|(was, is)| changes(&was, &is)))
+            }
+        };
+        let unread = packages.as_ref().err().cloned();
+        ImageChange {
+            change,
+            repository: repository.to_owned(),
+            before: was.map(|(version, _)| version),
+            after: is.map(|(version, _)| version),
+            packages: packages.unwrap_or_default(),
+            unread,
+        }
+    };
+    pairs.into_iter().map(change).collect()
+}
+
+/// Pairs the versions of one repository that differ: those with the same tag, then the newest with the newest.
+fn pair<'a>(
+    old: &[Embedded<'a>],
+    new: &[Embedded<'a>],
+) -> Vec<(Option<Embedded<'a>>, Option<Embedded<'a>>)> {
+    let (mut old, mut new): (Vec<_>, Vec<_>) = {
+        let is_in =
+            |list: &[Embedded<'_>], one: &Embedded<'_>| list.iter().any(|other| other.0 == one.0);
+        let only_old: Vec<_> = old.iter().filter(|one| !is_in(new, one)).cloned().collect();
+        let only_new = new.iter().filter(|one| !is_in(old, one)).cloned().collect();
+        (only_old, only_new)
+    };
+    let mut pairs = Vec::new();
+    old.retain(|was| {
+        let same = |is: &Embedded<'_>| was.0.tag.is_some() && is.0.tag == was.0.tag;
+        let Some(at) = new.iter().position(same) else { return true };
+        pairs.push((Some(was.clone()), Some(new.remove(at))));
+        false
+    });
+    for list in [&mut old, &mut new] {
+        list.sort_by(|one, other| newest_first(&one.0, &other.0));
+    }
+    let (mut old, mut new) = (old.into_iter(), new.into_iter());
+    loop {
+        let next = (old.next(), new.next());
+        if let (None, None) = next {
+            return pairs;
+        }
+        pairs.push(next);
+    }
+}
+
+fn newest_first(one: &ImageVersion, other: &ImageVersion) -> Ordering {
+    let version = |image: &ImageVersion| {
+        let tag = image.tag.as_deref()?;
+        Version::parse(tag.strip_prefix('v').unwrap_or(tag))
+    };
+    match (version(one), version(other)) {
+        (Some(one), Some(other)) => other.compare(&one),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => other.cmp(one),
+    }
 }
 
 fn versions(described: &Described<'_>) -> BTreeMap<String, String> {

@@ -6,7 +6,7 @@ use crate::trust::sbom::contents::Contents;
 use crate::trust::sbom::embedded::{self, ROOT};
 use imgctl_base::error::Result;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
-use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, config::MAX_CONFIG};
+use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, Platform, config::MAX_CONFIG};
 use imgctl_registry::layout::paths;
 use imgctl_report::model::image::EmbeddedImage;
 use imgctl_store::layer::LayerPath;
@@ -17,8 +17,16 @@ const DEEPEST: usize = 4;
 /// Embedded images, and what is wrong with them.
 pub(super) struct Embedded {
     pub(super) images: Vec<EmbeddedImage>,
+    /// The layers of each, in the same order.
+    pub(super) layers: Vec<EmbeddedLayers>,
     /// Images, each with a blob that the registry lacks.
     pub(super) missing: Vec<(String, Digest)>,
+}
+
+/// The layers of an image for one platform, lowest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EmbeddedLayers {
+    pub(super) digests: Vec<Digest>,
 }
 
 /// What is known of the blobs that images consist of.
@@ -28,8 +36,8 @@ struct Known {
     platforms: HashMap<Digest, String>,
 }
 
-/// Describes all embedded images, sorted by name.
-pub(super) fn all(contents: &Contents<'_>) -> Result<Embedded> {
+/// Describes all embedded images, sorted by name. Layers are those for the platform `wanted`.
+pub(super) fn all(contents: &Contents<'_>, wanted: &Platform) -> Result<Embedded> {
     let listed = embedded::all(contents)?;
     let roots: BTreeSet<Digest> = listed.iter().map(|image| image.digest.clone()).collect();
     let known = read(contents, &roots)?;
@@ -39,7 +47,7 @@ pub(super) fn all(contents: &Contents<'_>) -> Result<Embedded> {
     for digest in parts.iter().flat_map(BTreeMap::keys) {
         *users.entry(digest).or_default() += 1;
     }
-    let mut found = Embedded { images: Vec::new(), missing: Vec::new() };
+    let mut found = Embedded { images: Vec::new(), layers: Vec::new(), missing: Vec::new() };
     for (image, parts) in listed.iter().zip(&parts) {
         let name = match &image.tag {
             Some(tag) => format!("{}:{tag}", image.repository),
@@ -52,6 +60,7 @@ pub(super) fn all(contents: &Contents<'_>) -> Result<Embedded> {
             }
         }
         let own = parts.iter().filter(|(digest, _)| users.get(digest) == Some(&1));
+        found.layers.push(layers(&known, &image.digest, wanted));
         found.images.push(EmbeddedImage {
             digest: image.digest.to_string(),
             platforms: platforms(&known, &image.digest),
@@ -63,7 +72,8 @@ pub(super) fn all(contents: &Contents<'_>) -> Result<Embedded> {
     Ok(found)
 }
 
-fn path(digest: &Digest) -> Result<LayerPath> {
+/// Returns the place of a blob in the embedded registry.
+pub(super) fn path(digest: &Digest) -> Result<LayerPath> {
     LayerPath::parse(format!("{ROOT}/{}", paths::blob_data(digest)).as_bytes())
 }
 
@@ -78,10 +88,14 @@ fn read(contents: &Contents<'_>, roots: &BTreeSet<Digest>) -> Result<Known> {
             break;
         }
         let places = level.iter().map(path).collect::<Result<Vec<_>>>()?;
-        let blobs = contents.read(&places, MAX_DOCUMENT)?;
+        let mut parsed = Vec::with_capacity(places.len());
+        for some in places.chunks(embedded::AT_ONCE) {
+            let blobs = contents.read(some, MAX_DOCUMENT)?.into_iter();
+            let parse = |bytes: Option<Vec<u8>>| Document::parse(&bytes?, None).ok();
+            parsed.extend(blobs.map(parse));
+        }
         let mut below = BTreeSet::new();
-        for (digest, bytes) in std::mem::take(&mut level).into_iter().zip(blobs) {
-            let document = bytes.and_then(|bytes| Document::parse(&bytes, None).ok());
+        for (digest, document) in std::mem::take(&mut level).into_iter().zip(parsed) {
             match &document {
                 Some(Document::Index(index)) => {
                     below.extend(index.manifests.iter().map(|child| child.digest.clone()));
@@ -129,6 +143,31 @@ fn parts(known: &Known, root: &Digest) -> BTreeMap<Digest, u64> {
         }
     }
     parts
+}
+
+/// Returns the layers for the platform `wanted`, or for the first that is there.
+fn layers(known: &Known, root: &Digest, wanted: &Platform) -> EmbeddedLayers {
+    let mut digest = root;
+    for _ in 0..DEEPEST {
+        match known.documents.get(digest) {
+            Some(Some(Document::Manifest(manifest))) => {
+                let digests = manifest.layers.iter().map(|layer| layer.digest.clone());
+                return EmbeddedLayers { digests: digests.collect() };
+            }
+            Some(Some(Document::Index(index))) => {
+                let is_image = |child: &&Descriptor| {
+                    child.platform.as_ref().is_none_or(|platform| platform.os != "unknown")
+                        && matches!(known.documents.get(&child.digest), Some(Some(_)))
+                };
+                let there: Vec<&Descriptor> = index.manifests.iter().filter(is_image).collect();
+                let fits = there.iter().find(|child| child.platform.as_ref() == Some(wanted));
+                let Some(child) = fits.or(there.first()) else { break };
+                digest = &child.digest;
+            }
+            _ => break,
+        }
+    }
+    EmbeddedLayers::default()
 }
 
 fn platforms(known: &Known, root: &Digest) -> Vec<String> {

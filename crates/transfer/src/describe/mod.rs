@@ -4,9 +4,14 @@
 
 mod attachments;
 mod comparison;
+mod configuration;
 mod embedded;
+mod embedded_packages;
 mod files;
 mod findings;
+mod go_program;
+mod objects;
+mod values;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +19,7 @@ use crate::trust::sbom::{self, contents::Contents};
 use files::Files;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::{Digest, LayerKind, media_type};
+use imgctl_report::model::comparison::Comparison;
 use imgctl_report::model::image::{Identity, ImageReport, Layer, Package, Packages, Totals};
 use imgctl_report::model::{About, Finding, Kind};
 use imgctl_store::store::{Image, Store};
@@ -75,6 +81,14 @@ pub fn describe(store: &Store, request: Request<'_>) -> Result<ImageReport> {
     })
 }
 
+/// Compares an image with an older one, both in `store`.
+pub fn compare(store: &Store, older: &Image, image: &Image) -> Result<Comparison> {
+    let doing = |image: &Image| format!("cannot describe {}", image.descriptor.digest);
+    let before = Described::new(store, older).context(|| doing(older))?;
+    let after = Described::new(store, image).context(|| doing(image))?;
+    comparison::compare(store, &before, &after).context(|| doing(image))
+}
+
 /// One image as it is described.
 struct Described<'a> {
     image: &'a Image,
@@ -90,7 +104,7 @@ impl<'a> Described<'a> {
         let contents = Contents::new(store, image)?;
         let files = files::list(&contents, image.manifest.layers.len());
         let layers = layers(image, &files, &store.sharing(image)?);
-        let embedded = embedded::all(&contents)?;
+        let embedded = embedded::all(&contents, &image.config.platform())?;
         let (distribution, installed) = sbom::installed(&contents)?;
         let package = |package: sbom::packages::Package| Package {
             kind: package.kind.to_owned(),

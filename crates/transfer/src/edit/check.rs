@@ -249,7 +249,7 @@ impl Pass<'_> {
             })
             .unwrap_or_default();
         if let Some(content) = self.top.get("index.json") {
-            match serde_json::from_slice::<Index>(content) {
+            match Index::parse(content) {
                 Ok(index) => {
                     for entry in index.manifests {
                         self.found.images.push(entry.digest.clone());

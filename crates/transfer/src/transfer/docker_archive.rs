@@ -15,12 +15,16 @@ use crate::transfer::names;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::manifest::MAX_LAYERS;
+use imgctl_base::image::one_reading;
 use imgctl_base::image::{
     Descriptor, Digest, Hasher, ImageConfig, Manifest, Origin, Reference, media_type,
 };
 use imgctl_store::layer::decompress::{Format, decompress_within};
 use imgctl_store::store::Store;
 use imgctl_store::store::blobs::copy_hashed;
+
+const ITEM: one_reading::Members =
+    one_reading::Members(&[("Config", None), ("RepoTags", None), ("Layers", None)]);
 
 /// One image entry of `manifest.json`.
 #[derive(Debug, Deserialize)]
@@ -70,9 +74,9 @@ fn items(members: &Members) -> Result<Vec<Item>> {
     let Some(bytes) = members.document("manifest.json") else {
         return Ok(Vec::new());
     };
-    serde_json::from_slice(bytes).map_err(|error| {
-        Error::bad_content("the archive's manifest.json is malformed").caused_by(error)
-    })
+    let malformed = || Error::bad_content("the archive's manifest.json is malformed");
+    one_reading::check(bytes, &ITEM).map_err(|error| malformed().caused_by(error))?;
+    serde_json::from_slice(bytes).map_err(|error| malformed().caused_by(error))
 }
 
 /// The image's own names, or otherwise the names that `repositories` gives to its last layer's

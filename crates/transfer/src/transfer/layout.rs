@@ -48,7 +48,7 @@ impl LayoutSource {
     pub(crate) fn oci(place: &Archived, arbiter: &Arbiter) -> Result<Self> {
         let directory = Root::open(&place.path)?;
         let bytes = read(&directory, "index.json", MAX_DOCUMENT)?;
-        let index: Index = serde_json::from_slice(&bytes).map_err(|error| {
+        let index = Index::parse(&bytes).map_err(|error| {
             Error::bad_content(format!("{}/index.json is malformed", place.path.display()))
                 .caused_by(error)
         })?;
@@ -302,7 +302,7 @@ impl LayoutSink {
                 directory.display()
             )));
         }
-        make(&directory.join("blobs"))?;
+        atomic::make_below(directory, &["blobs"])?;
         if !layout.exists() {
             atomic::write(&layout, LAYOUT, 0o644, Durability::Durable)?;
         }
@@ -310,12 +310,8 @@ impl LayoutSink {
     }
 
     fn blob_path(&self, digest: &Digest) -> Result<PathBuf> {
-        let directory = self.directory.join("blobs").join(digest.algorithm().as_str());
-        match std::fs::create_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.path("create the directory", &directory)?,
-        }
-        Ok(directory.join(digest.hex()))
+        let names = ["blobs", digest.algorithm().as_str()];
+        Ok(atomic::make_below(&self.directory, &names)?.join(digest.hex()))
     }
 
     /// Writes a blob of the given size and digest. Returns whether it was missing.
@@ -377,7 +373,7 @@ impl LayoutSink {
     pub(super) fn index(&self) -> Result<Index> {
         let path = self.directory.join("index.json");
         let mut bytes = Vec::new();
-        match File::open(&path) {
+        match atomic::open_regular(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Index::new(Vec::new()));
             }
@@ -387,7 +383,7 @@ impl LayoutSink {
                 .read_to_end(&mut bytes)
                 .path("read", &path)?,
         };
-        serde_json::from_slice(&bytes).map_err(|error| {
+        Index::parse(&bytes).map_err(|error| {
             Error::bad_content(format!("{} is malformed", path.display())).caused_by(error)
         })
     }
@@ -399,7 +395,7 @@ fn copy_to<R: Read>(
     open: impl FnOnce() -> Result<R>,
 ) -> Result<()> {
     let Descriptor { digest, size, .. } = descriptor;
-    let mut file = File::create(path).path("create", path)?;
+    let mut file = atomic::create_anew(path)?;
     let mut hasher = Hasher::with(digest.algorithm());
     let mut reader = open()?.take(size.saturating_add(1));
     let length = copy_hashed(&mut reader, &mut hasher, &mut file)?;

@@ -37,7 +37,7 @@ pub(super) fn images(
     stem: Option<&str>,
     note: &mut dyn FnMut(String),
 ) -> Result<Listed> {
-    let index: Index = serde_json::from_slice(index)
+    let index: Index = Index::parse(index)
         .map_err(|error| Error::bad_content("index.json is malformed").caused_by(error))?;
     let mut listed = Listed::default();
     let found = &mut listed.images;

@@ -3,6 +3,7 @@
 
 use crate::build::download::{is_url, percent_decode};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::text::without_logins;
 
 /// A repository, and what to take of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Repository {
         let (reference, subdirectory) = fragment.split_once(':').unwrap_or((fragment, ""));
         let (url, login) = without_login(url);
         let mut parsed = Self {
-            source: source.to_owned(),
+            source: without_logins(source).into_owned(),
             url,
             login,
             reference: Some(reference.to_owned()).filter(|reference| !reference.is_empty()),
@@ -54,7 +55,8 @@ impl Repository {
         }
         let options = [Some(parsed.url.as_str()), parsed.reference.as_deref()];
         if options.into_iter().flatten().any(|word| word.starts_with('-')) {
-            return Err(Error::usage(format!("`{source}` is not a git repository")).about(source));
+            let message = format!("`{}` is not a git repository", parsed.source);
+            return Err(Error::usage(message).about(source));
         }
         Ok(Some(parsed))
     }

@@ -1,10 +1,16 @@
 //! The installed git, run so that only the repository decides about the files: not the caller's
 //! repository, configuration, hooks or attributes. Must not know what is fetched.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::text::without_logins;
 
 /// Protocols that git may use; `ext::` and `file` would run programs or read files on this machine.
 const PROTOCOLS: &str = "git:http:https:ssh";
@@ -44,7 +50,7 @@ const FOREIGN: [&str; 27] = [
 
 /// Settings of every call. A git that knows `GIT_CONFIG_GLOBAL` (2.32) reads no file of the user or the
 /// system; for an older one these are the settings that change files.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 12] = [
     "-c",
     "core.autocrlf=false",
     "-c",
@@ -53,7 +59,21 @@ const SETTINGS: [&str; 8] = [
     "core.hooksPath=/dev/null",
     "-c",
     "core.logAllRefUpdates=false",
+    // A server that sends nothing for a minute sends nothing any more.
+    "-c",
+    "http.lowSpeedLimit=1",
+    "-c",
+    "http.lowSpeedTime=60",
 ];
+
+/// Without `--ssh`, nobody's keys and agent log in: somebody else may have written the Kubefile. `GIT_SSH_COMMAND` counts more.
+const ANONYMOUS: [&str; 2] = [
+    "-c",
+    "core.sshCommand=ssh -F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityFile=/dev/null -o IdentityAgent=none",
+];
+
+/// How long one call may take: the protocols of git and SSH have no limit of their own.
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// An `Authorization` header for the URLs below `place`.
 pub(super) struct Login {
@@ -65,6 +85,8 @@ pub(super) struct Login {
 pub(super) struct Git<'a> {
     pub directory: &'a Path,
     pub login: Option<Login>,
+    /// Socket of the SSH agent that may log in.
+    pub agent: Option<&'a Path>,
 }
 
 impl Git<'_> {
@@ -76,6 +98,7 @@ impl Git<'_> {
         });
         command
             .args(SETTINGS)
+            .args(if self.agent.is_some() { &[][..] } else { &ANONYMOUS })
             .args(arguments)
             .current_dir(self.directory)
             .env("LC_ALL", "C")
@@ -87,21 +110,63 @@ impl Git<'_> {
             .env("GIT_ALLOW_PROTOCOL", PROTOCOLS)
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_LFS_SKIP_SMUDGE", "1");
+        match self.agent {
+            Some(agent) => command.env("SSH_AUTH_SOCK", agent),
+            None => command.env_remove("SSH_AUTH_SOCK"),
+        };
         if let Some(login) = &self.login {
             // Not as an argument: those are visible to every user of the machine.
             command
-                .env("GIT_CONFIG_COUNT", "1")
+                .env("GIT_CONFIG_COUNT", "2")
                 .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", login.place))
-                .env("GIT_CONFIG_VALUE_0", &login.header);
+                .env("GIT_CONFIG_VALUE_0", &login.header)
+                // Git would send the header to whatever host the server names.
+                .env("GIT_CONFIG_KEY_1", "http.followRedirects")
+                .env("GIT_CONFIG_VALUE_1", "false");
         }
-        let output = command
-            .output()
-            .doing(|| "cannot run git, which ADD needs for a repository".to_owned())?;
+        let output = within(command, LONGEST)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(Error::new(Kind::Network, format!("git said: {said}")));
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = without_logins(said.trim());
+            let is_redirected = self.login.is_some() && REDIRECTED.iter().any(|c| said.contains(c));
+            let error = Error::new(Kind::Network, format!("git said: {said}"));
+            let is_denied = self.agent.is_none() && said.contains("Permission denied");
+            return Err(if is_denied {
+                error.hint("pass --ssh default to log in with your SSH agent")
+            } else if is_redirected {
+                error.hint("the server leads to another address, which must not get the token: name that address")
+            } else {
+                error
+            });
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// What git says of a redirect that it does not follow.
+const REDIRECTED: [&str; 5] =
+    ["error: 301", "error: 302", "error: 303", "error: 307", "error: 308"];
+
+/// Runs a command that is killed, with all its processes, after `limit`.
+fn within(mut command: Command, limit: Duration) -> Result<Output> {
+    let doing = || "cannot run git, which ADD needs for a repository".to_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn().doing(doing)?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("git".to_owned())
+        .spawn(move || sender.send(child.wait_with_output()))
+        .doing(doing)?;
+    match receiver.recv_timeout(limit) {
+        Ok(output) => output.doing(doing),
+        Err(_) => {
+            if let Some(group) = group {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            let minutes = limit.as_secs() / 60;
+            Err(Error::new(Kind::Network, format!("git was not done after {minutes} minutes")))
+        }
     }
 }
 

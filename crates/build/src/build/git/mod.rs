@@ -39,17 +39,18 @@ pub(super) struct Checkout {
 
 impl Repository {
     /// Clones the repository and returns its files, which all get the time of the commit. `checksum`
-    /// is the value of `--checksum`.
+    /// is the value of `--checksum`, `agent` the socket of `--ssh default`.
     pub(super) fn files(
         &self,
         store: &Store,
         keep_git_dir: bool,
         checksum: Option<&str>,
         secrets: &BTreeMap<String, SecretSource>,
+        agent: Option<&Path>,
     ) -> Result<Checkout> {
         let checksum = checksum.map(commit_id).transpose()?;
         let scratch = store.scratch_directory()?;
-        let git = Git { directory: scratch.path(), login: self.login(secrets)? };
+        let git = Git { directory: scratch.path(), login: self.login(secrets)?, agent };
         let expected: Vec<&str> = self.commit.iter().chain(&checksum).map(String::as_str).collect();
         let doing = || format!("cannot clone {}", self.url);
         let found = self.check_out(&git, &expected).context(doing)?;

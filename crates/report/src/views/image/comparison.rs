@@ -2,7 +2,10 @@
 
 use maud::{Markup, html};
 
-use crate::model::image::{Change, Comparison, ImageReport, NamedChange, Transfer};
+use crate::model::comparison::{
+    Change, ChartChange, Comparison, ImageChange, ImageVersion, NamedChange, ObjectChange, Transfer,
+};
+use crate::model::image::ImageReport;
 use crate::text::{count, counted, percent, short_digest, shown};
 use crate::views::image::kind_class;
 use crate::views::parts::{Tile, badge, code, digest, headings, nothing, table, tiles};
@@ -51,10 +54,20 @@ pub(super) fn body(report: &ImageReport, compared: &Comparison) -> Markup {
         (tiles(&figures))
         h3 { "Layers" }
         (layers(compared))
+        h3 { "Configuration" }
+        (named(&compared.configuration, "Settings that differ", "The configuration is the same."))
         h3 { "Embedded images" }
-        (named(&compared.embedded, "Embedded images that differ", "The embedded images are the same."))
+        (images(&compared.embedded))
+        @if !compared.charts.is_empty() {
+            h3 { "Charts" }
+            (charts(&compared.charts))
+        }
+        @if !compared.objects.is_empty() {
+            h3 { "Kubernetes objects" }
+            (objects(&compared.objects))
+        }
         h3 { "Packages" }
-        (named(&compared.packages, "Packages that differ", "The packages are the same."))
+        (named(&compared.packages, "Packages that differ", "The packages of the image's own files are the same."))
         h3 { "Files" }
         (file_table(compared))
     }
@@ -93,20 +106,106 @@ fn named(changes: &[NamedChange], caption: &str, same: &str) -> Markup {
             tr {
                 td { (change(one.change)) }
                 th scope="row" { (code(&one.name)) }
-                td { (code(&short(one.before.as_deref()))) }
-                td { (code(&short(one.after.as_deref()))) }
+                td { (code(one.before.as_deref().unwrap_or_default())) }
+                td { (code(one.after.as_deref().unwrap_or_default())) }
             }
         }
     };
     table(caption, changes.len() > 12, &headings(&["Change", "Name", "Before", "After"]), &rows)
 }
 
-/// Digests are cut, versions are not.
-fn short(value: Option<&str>) -> String {
-    match value {
-        Some(value) if value.starts_with("sha256:") => short_digest(value),
-        value => value.unwrap_or_default().to_owned(),
+fn images(changes: &[ImageChange]) -> Markup {
+    if changes.is_empty() {
+        return nothing("The embedded images are the same.");
     }
+    let version = |version: Option<&ImageVersion>| {
+        version.map(|version| match &version.tag {
+            Some(tag) => format!("{tag} ({})", short_digest(&version.digest)),
+            None => short_digest(&version.digest),
+        })
+    };
+    let rows = html! {
+        @for one in changes {
+            tr {
+                td { (change(one.change)) }
+                th scope="row" { (code(&one.repository)) }
+                td { (code(&version(one.before.as_ref()).unwrap_or_default())) }
+                td { (code(&version(one.after.as_ref()).unwrap_or_default())) }
+                td {
+                    @if let Some(why) = &one.unread {
+                        "unknown: " (shown(why))
+                    } @else if !one.packages.is_empty() {
+                        details {
+                            summary { (counted(one.packages.len() as u64, "differs", "differ")) }
+                            ul {
+                                @for package in &one.packages {
+                                    li { (code(&package.name)) " " (arrow(package)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    table(
+        "Embedded images that differ",
+        changes.len() > 12,
+        &headings(&["Change", "Repository", "Before", "After", "Packages inside"]),
+        &rows,
+    )
+}
+
+/// From one value to another.
+fn arrow(one: &NamedChange) -> Markup {
+    html! {
+        @match (&one.before, &one.after) {
+            (Some(before), Some(after)) => { (code(before)) " → " (code(after)) }
+            (Some(before), None) => { (code(before)) " removed" }
+            (None, after) => { (code(after.as_deref().unwrap_or_default())) " added" }
+        }
+    }
+}
+
+fn charts(changes: &[ChartChange]) -> Markup {
+    let rows = html! {
+        @for one in changes {
+            tr {
+                td { (change(one.change)) }
+                th scope="row" { (code(&one.name)) }
+                td { (code(one.before.as_deref().unwrap_or_default())) }
+                td { (code(one.after.as_deref().unwrap_or_default())) }
+                td {
+                    @if !one.values.is_empty() {
+                        ul { @for value in &one.values { li { (code(&value.name)) " " (arrow(value)) } } }
+                    }
+                }
+            }
+        }
+    };
+    let head = headings(&["Change", "Chart", "Before", "After", "Values that differ"]);
+    table("Charts that differ", changes.len() > 12, &head, &rows)
+}
+
+fn objects(changes: &[ObjectChange]) -> Markup {
+    let rows = html! {
+        @for one in changes {
+            tr {
+                td { (change(one.change)) }
+                td { (shown(&one.kind)) }
+                th scope="row" {
+                    (code(&match &one.namespace {
+                        Some(namespace) => format!("{namespace}/{}", one.name),
+                        None => one.name.clone(),
+                    }))
+                }
+                td { (code(&one.file)) }
+                td { @for member in &one.members { (code(member)) " " } }
+            }
+        }
+    };
+    let head = headings(&["Change", "Kind", "Object", "File", "Members that differ"]);
+    table("Kubernetes objects that differ", changes.len() > 12, &head, &rows)
 }
 
 fn file_table(compared: &Comparison) -> Markup {

@@ -65,6 +65,17 @@ impl<'a> Contents<'a> {
             .map(|(path, _)| path)
     }
 
+    /// Returns those of `paths` that are different files: of hard links, the first.
+    pub(super) fn distinct(&self, paths: &[LayerPath]) -> Vec<LayerPath> {
+        let mut seen = BTreeSet::new();
+        let is_new = |path: &&LayerPath| {
+            self.tree
+                .lookup(path)
+                .is_none_or(|found| seen.insert((found.layer, found.inode.index())))
+        };
+        paths.iter().filter(is_new).cloned().collect()
+    }
+
     /// Reads each of `paths`, following symlinks. The content is `None` if the path is not a
     /// regular file or is longer than `limit` bytes.
     pub(crate) fn read(&self, paths: &[LayerPath], limit: u64) -> Result<Vec<Option<Vec<u8>>>> {
@@ -92,6 +103,21 @@ impl<'a> Contents<'a> {
             }
         }
         Ok(contents)
+    }
+
+    /// Passes the content of the regular file at `path` to `with`; `None` if there is none.
+    pub(crate) fn with_file<T>(
+        &self,
+        path: &LayerPath,
+        with: impl FnOnce(&mut (dyn io::Read + Send)) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(found) = self.tree.lookup(path) else { return Ok(None) };
+        let (Some(layer), EntryKind::File { .. }) = (found.layer, &found.entry().kind) else {
+            return Ok(None);
+        };
+        let mut reader = self.reader(layer)?;
+        let mut content = reader.open(found.entry)?;
+        with(&mut content).context(|| format!("cannot read {path}")).map(Some)
     }
 
     /// Hashes every regular file. The sums go to a scratch file: an image may have millions of files.

@@ -15,6 +15,9 @@ pub(crate) const ROOT: &str = "registry";
 /// Maximum size of a link file, which holds one digest.
 const MAX_LINK: u64 = 256;
 
+/// Number of documents that are in memory at once.
+pub(crate) const AT_ONCE: usize = 8;
+
 /// One image of the embedded registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Embedded {
@@ -78,9 +81,11 @@ fn children(
         .map(|digest| LayerPath::parse(format!("{ROOT}/{}", paths::blob_data(digest)).as_bytes()))
         .collect::<Result<Vec<_>>>()?;
     let mut listed = BTreeSet::new();
-    for document in contents.read(&blobs, MAX_DOCUMENT)?.into_iter().flatten() {
-        if let Ok(Document::Index(index)) = Document::parse(&document, None) {
-            listed.extend(index.manifests.into_iter().map(|child| child.digest));
+    for some in blobs.chunks(AT_ONCE) {
+        for document in contents.read(some, MAX_DOCUMENT)?.into_iter().flatten() {
+            if let Ok(Document::Index(index)) = Document::parse(&document, None) {
+                listed.extend(index.manifests.into_iter().map(|child| child.digest));
+            }
         }
     }
     Ok(listed)

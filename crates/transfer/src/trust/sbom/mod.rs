@@ -8,10 +8,11 @@ pub(crate) mod embedded;
 pub(crate) mod packages;
 mod spdx;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use crate::trust::document_file::DocumentFile;
-use imgctl_base::error::{Context as _, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
 use imgctl_base::progress::Reporter;
@@ -26,7 +27,9 @@ use packages::Package;
 /// Media type of the document, and its artifact type as a referrer.
 pub const MEDIA_TYPE: &str = "application/spdx+json";
 /// Maximum size of a package database, in bytes.
-const MAX_DATABASE: u64 = 256 << 20;
+const MAX_DATABASE: u64 = 64 << 20;
+/// Maximum number of packages of one image.
+const MAX_PACKAGES: usize = 100_000;
 const MAX_OS_RELEASE: u64 = 64 << 10;
 
 /// Options of an SBOM.
@@ -164,7 +167,7 @@ pub(crate) fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<
         .into_iter()
         .find_map(text)
         .and_then(|text| packages::distribution(&text));
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     for (places, parse) in [
         (packages::DPKG, packages::dpkg as fn(&str) -> Vec<Package>),
         (packages::APK, packages::apk),
@@ -175,12 +178,19 @@ pub(crate) fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<
                 .files_below(&path(place)?)
                 .filter(|file| !file.as_bytes().ends_with(b".md5sums"))
                 .collect();
-            for content in contents.read(&files, MAX_DATABASE)? {
-                found.extend(text(content).iter().flat_map(|text| parse(text)));
+            // One at a time, and what several names share once: a small layer may name a large file very often.
+            for file in contents.distinct(&files) {
+                let Some(bytes) = contents.read(&[file], MAX_DATABASE)?.pop().flatten() else {
+                    continue;
+                };
+                found.extend(parse(&String::from_utf8_lossy(&bytes)));
+                if found.len() > MAX_PACKAGES {
+                    return Err(Error::bad_content(format!(
+                        "its package databases name more than {MAX_PACKAGES} packages"
+                    )));
+                }
             }
         }
     }
-    found.sort();
-    found.dedup();
-    Ok((distribution, found))
+    Ok((distribution, found.into_iter().collect()))
 }

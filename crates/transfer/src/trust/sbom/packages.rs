@@ -16,6 +16,21 @@ pub(super) const DPKG: [&str; 2] = ["var/lib/dpkg/status", "var/lib/dpkg/status.
 /// apk's database, in its old and new locations.
 pub(super) const APK: [&str; 2] = ["lib/apk/db/installed", "usr/lib/apk/db/installed"];
 
+/// Returns how the file at `path` is read, if it is a package manager's database or a record of one.
+pub(crate) fn database(path: &[u8]) -> Option<fn(&str) -> Vec<Package>> {
+    let text = str::from_utf8(path).ok()?.trim_start_matches('/');
+    let [whole, directory] = DPKG;
+    let record = text.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
+    // distroless has a list of digests next to each record.
+    if text == whole || record.is_some_and(|name| !name.ends_with(".md5sums")) {
+        Some(dpkg)
+    } else if APK.contains(&text) {
+        Some(apk)
+    } else {
+        None
+    }
+}
+
 /// Returns the installed packages in a dpkg status file (deb822; deb-control(5)).
 pub(super) fn dpkg(text: &str) -> Vec<Package> {
     records(text)
