@@ -21,12 +21,13 @@ use imgctl_base::progress::Reporter;
 use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
 use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
-use imgctl_cluster::pipeline::step::{CONTROLLER, LaneView, PlanView, StepView};
-use imgctl_cluster::pipeline::{change::Planned, executor::Summary, interrupt::Interrupt};
+use imgctl_cluster::pipeline::step::{LaneView, PlanView, StepView};
+use imgctl_cluster::pipeline::{change::Planned, executor::Summary};
 use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
 use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 use imgctl_cluster::upgrade::window::WindowState;
+use imgctl_journal::event::{CONTROLLER, Event, Listener, NullListener, Outcome as StepOutcome};
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, ClusterNow, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };

@@ -13,7 +13,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Descriptor;
 use imgctl_build::report::{self, Finding};
-use imgctl_cluster::inplace::plan::Plan;
+use imgctl_inplace::plan::Plan;
 use imgctl_ops::report::{RunRequest, of_in_place, of_run};
 use imgctl_report::Report;
 use imgctl_report::model::{self, plan::PlanReport};

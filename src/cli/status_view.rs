@@ -8,11 +8,11 @@ use crate::ui::status_screen::{Health, Shown as OnScreen, ShownHost};
 use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
 use imgctl_base::text::of_host;
-use imgctl_cluster::inplace::drift::Report;
 use imgctl_cluster::pipeline::nodes::NodeStatus;
 use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
 use imgctl_cluster::renewal::inventory::{Found, OfHost};
 use imgctl_cluster::runtime::certificates::validity;
+use imgctl_inplace::drift::Report;
 use imgctl_ops::maintain::{ClusterStatus, LastBackup};
 use imgctl_ops::standing::Unfinished;
 

@@ -7,11 +7,12 @@ use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
-use imgctl_cluster::pipeline::{event::Outcome, journal::Past, step::PlanView};
+use imgctl_cluster::pipeline::step::PlanView;
 use imgctl_cluster::upgrade::document::{Document, Finding, HostBefore, Release, Severity, few};
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::upgrade_store::{Ended, word};
 use imgctl_cluster::upgrade::window::{WindowState, Windows};
+use imgctl_journal::{Past, event::Outcome};
 use imgctl_ops::upgrade::Progress;
 
 /// Maximum number of containers listed for one host.

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 65] = [
+const AREAS: [(&str, &str); 66] = [
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
@@ -21,7 +21,6 @@ const AREAS: [(&str, &str); 65] = [
     ("crates/cluster/src/apps", "Applications"),
     ("crates/cluster/src/cluster", "Clusterfiles and the state of clusters"),
     ("crates/cluster/src/cluster/state_", "Encrypted state"),
-    ("crates/cluster/src/inplace", "Changing Pods in place"),
     ("crates/cluster/src/pipeline", "Running clusters"),
     ("crates/cluster/src/pipeline/renumber", "Changing addresses"),
     ("crates/cluster/src/pipeline/restore", "Backup and restore"),
@@ -41,6 +40,8 @@ const AREAS: [(&str, &str); 65] = [
     ("crates/console", "Reports"),
     ("crates/host/src/render", "Templates and variables"),
     ("crates/host", "Hosts: the agent"),
+    ("crates/inplace", "Changing Pods in place"),
+    ("crates/journal", "Running clusters"),
     ("crates/kube", "The Kubernetes API"),
     ("crates/kubefile", "Kubefiles"),
     ("crates/ops", "Running clusters"),
@@ -173,7 +174,7 @@ const UNWRITTEN: [(&str, usize); 8] = [
     // What is wrong with an address, passed on with its place.
     ("crates/cluster/src/cluster/clusterfile/read.rs", 1),
     // What came of going back.
-    ("crates/cluster/src/inplace/engine.rs", 1),
+    ("crates/inplace/src/engine.rs", 1),
     // Hints of checks and of runtimes, passed on by the plan that they refuse.
     ("crates/cluster/src/pipeline/check.rs", 2),
     // One hint for each phase of a probe, from a table, and what could not be deleted.

@@ -18,3 +18,4 @@ pub mod suggest;
 pub mod testing;
 pub mod text;
 pub mod wire;
+pub mod workers;

@@ -1,5 +1,5 @@
 //! Clusters: the Clusterfile and its model, runtimes (kubeadm, k3s, scripts), file synchronisation,
-//! pipelines, backups, upgrades, in-place updates, adoption, and applications on clusters of others.
+//! pipelines, backups, upgrades, adoption, and applications on clusters of others.
 //!
 //! Must not print, exit, read the environment or depend on the command line.
 
@@ -7,7 +7,6 @@ pub mod adopt;
 pub mod apps;
 pub mod backup;
 pub mod cluster;
-pub mod inplace;
 pub mod pipeline;
 pub mod renewal;
 pub mod runtime;

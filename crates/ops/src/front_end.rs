@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use crate::operation::Operation;
 use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_cluster::adopt::reading::Adoption;
-use imgctl_cluster::inplace::journal::{Event, Journal};
-use imgctl_cluster::inplace::{engine, plan::Plan};
 use imgctl_cluster::pipeline::check::Refusal;
-use imgctl_cluster::pipeline::{
-    change::Planned, event::Listener, executor::Summary, interrupt::Interrupt, step::PlanView,
-};
+use imgctl_cluster::pipeline::{change::Planned, executor::Summary, step::PlanView};
 use imgctl_cluster::upgrade::document::{Document, Finding};
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::window::{Moment, WindowState};
+use imgctl_inplace::journal::{Event, Journal};
+use imgctl_inplace::{engine, plan::Plan};
+use imgctl_journal::{event::Listener, interrupt::Interrupt};
 use imgctl_registry::{ClientOptions, credentials::Login};
 use imgctl_store::store::Store;
 

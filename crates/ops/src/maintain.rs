@@ -14,7 +14,6 @@ use imgctl_cluster::cluster::state_files::StateFiles;
 use imgctl_cluster::cluster::{
     clusterfile::Phase, context::ClusterContext, context::Host, image::ClusterImage,
 };
-use imgctl_cluster::inplace::drift::{self, Report};
 use imgctl_cluster::pipeline::status::{self, Status};
 use imgctl_cluster::pipeline::system_pods::PodStatus;
 use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
@@ -26,6 +25,7 @@ use imgctl_cluster::runtime::certificates::validity::Validity;
 use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
 use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_inplace::{drift, drift::Report};
 use imgctl_kube::client;
 
 pub use imgctl_cluster::backup::last::LastBackup;

@@ -29,7 +29,6 @@ use imgctl_cluster::cluster::registry_password;
 use imgctl_cluster::cluster::state::{Held, State, own_name};
 use imgctl_cluster::cluster::uid;
 use imgctl_cluster::pipeline::change::{Change, Planned};
-use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
 use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
 use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
 use imgctl_cluster::pipeline::executor::{self, Options, Summary, Surroundings};
@@ -37,13 +36,14 @@ use imgctl_cluster::pipeline::step::{PlanView, Step};
 use imgctl_cluster::pipeline::{
     files::{KeptFiles, SyncedFiles},
     image_commands::Replacement,
-    interrupt::Interrupt,
     nodes::Wait,
     redact::of_cluster,
 };
 use imgctl_cluster::runtime::certificates::rotation;
 use imgctl_cluster::runtime::{ImageFiles as _, choice, nodes, registry};
 use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
+use imgctl_journal::event::{Both, Listener, NullListener};
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
 

@@ -11,8 +11,8 @@ use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::{
     clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
 };
-use imgctl_cluster::pipeline::journal::{Past, past};
 use imgctl_cluster::pipeline::step::journals;
+use imgctl_journal::{Past, past};
 
 /// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]
@@ -79,12 +79,12 @@ fn all(names: &[String], directory: &std::path::Path, context: &Context) -> Resu
 }
 
 fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
-    let steps: Vec<(&String, &imgctl_cluster::pipeline::journal::PastStep)> = run
+    let steps: Vec<(&String, &imgctl_journal::PastStep)> = run
         .order
         .iter()
         .filter_map(|id| Some((id, run.steps.get(id)?)))
         .filter(|(_, step)| {
-            use imgctl_cluster::pipeline::event::Outcome::{Assumed, Done};
+            use imgctl_journal::event::Outcome::{Assumed, Done};
             !failed || !matches!(step.outcome, Some(Done | Assumed))
         })
         .collect();

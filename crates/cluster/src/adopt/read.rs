@@ -17,10 +17,10 @@ use crate::runtime::action::HostPool;
 use crate::runtime::{kubectl::quoted, nodes};
 use crate::upgrade::observe;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
+use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
 use imgctl_template::yaml;
-use imgctl_transfer::transfer::workers::map;
 
 /// Prints a line `word<TAB>value…` for each thing that it finds.
 const PROBE: &str = r#"

@@ -26,10 +26,10 @@ use imgctl_base::fs::atomic;
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
 use imgctl_base::quote::quote as quoted;
+use imgctl_base::workers::lock;
 use imgctl_transfer::age::Recipients;
 use imgctl_transfer::backup::place::{self, Access};
 use imgctl_transfer::backup::{Packed, Packer, is_name};
-use imgctl_transfer::transfer::workers::lock;
 
 /// Beginning of the names of directories on hosts.
 const SAVED: &str = "saved-";

@@ -15,8 +15,8 @@ use crate::sync::plan::{SyncPlan, Target, plan};
 use crate::sync::recipe::Delta;
 use crate::sync::source::Source;
 use imgctl_base::error::{Context, Error, Result};
+use imgctl_base::workers::lock;
 use imgctl_host::render::ConfigEdit;
-use imgctl_transfer::transfer::workers::lock;
 
 /// Loads the images of a cluster context for an OCI architecture.
 type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::Facts;
-use imgctl_transfer::transfer::workers::map;
 
 /// Answers of hosts, keyed by [`Host::id`].
 pub(crate) type Looks = BTreeMap<String, Result<Facts>>;

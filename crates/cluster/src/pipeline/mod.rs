@@ -6,15 +6,12 @@
 pub(crate) mod bootstrap;
 pub mod change;
 pub mod check;
-pub mod event;
 pub mod execution_context;
 pub mod executor;
 pub mod files;
 pub(crate) mod files_of_hosts;
 pub(crate) mod host_names;
 pub mod image_commands;
-pub mod interrupt;
-pub mod journal;
 pub mod look;
 pub mod maintain;
 pub mod members;

@@ -12,13 +12,13 @@ use crate::cluster::renumber::Renumbering;
 use crate::cluster::state::archive_upgrades;
 use crate::pipeline::check::{self, Problem, Question};
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
-use crate::pipeline::journal::past;
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step, journals};
 use crate::pipeline::{change::Planned, host_names, ownership, record};
 use crate::runtime::registry::clients;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
+use imgctl_journal::past;
 
 const VERB: &str = "renumber";
 

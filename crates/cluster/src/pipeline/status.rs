@@ -17,9 +17,9 @@ use crate::runtime::certificates::validity;
 use crate::runtime::registry::{self, clients, peer_access, peers};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
-use imgctl_transfer::transfer::workers::map;
 
 /// Status of a cluster (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]

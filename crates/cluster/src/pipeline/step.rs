@@ -12,9 +12,7 @@ use crate::cluster::context::Host;
 use crate::runtime::action::{Action, HostPool, Repeat};
 use crate::sync::execute::Origin;
 use imgctl_base::{error::Result, image::Digest, secret::Redactor};
-
-/// Name of the controller in lists of hosts.
-pub const CONTROLLER: &str = "controller";
+use imgctl_journal::event::CONTROLLER;
 
 /// Step context: what a step on the controller works with.
 pub struct StepContext<'a> {
@@ -211,7 +209,7 @@ impl Phase {
         }
     }
 
-    /// Hosts of this phase begin only while [`crate::pipeline::interrupt::Interrupt::admitting`]
+    /// Hosts of this phase begin only while [`imgctl_journal::interrupt::Interrupt::admitting`]
     /// admits it; otherwise the run pauses before them.
     pub(crate) fn while_admitted(mut self) -> Self {
         self.waits = true;

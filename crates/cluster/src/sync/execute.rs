@@ -17,9 +17,9 @@ use crate::sync::source::Source;
 use crate::sync::watch::Count;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest, LayerKind};
+use imgctl_base::workers::{for_each, lock};
 use imgctl_host::agent::protocol::{Assemble, InventoryQuestion, PeerSource};
 use imgctl_store::mount::layers::LayerOf;
-use imgctl_transfer::transfer::workers::{for_each, lock};
 
 pub use crate::sync::limits::Limits;
 pub use crate::sync::watch::{Origin, Watch};

@@ -15,10 +15,10 @@ use crate::sync::recipe::{Delta, Held};
 use crate::sync::tree::{self, Tree};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::workers::{lock, map};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
 use imgctl_store::mount::layers::LayerOf;
-use imgctl_transfer::transfer::workers::{lock, map};
 
 /// Maximum number of hosts to query at the same time.
 const QUESTIONS: usize = 32;

@@ -6,8 +6,8 @@ use crate::sync::recipe::Delta;
 use crate::sync::source::RegistryLayers;
 use crate::sync::watch::Count;
 use imgctl_base::error::{Context, Kind, Result};
+use imgctl_base::workers::lock;
 use imgctl_host::agent::protocol::RegistryPull;
-use imgctl_transfer::transfer::workers::lock;
 
 impl Run<'_> {
     /// Has a host pull a blob. A host that the registry does not serve may still get it from another

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::file_at::FileAt;
 use imgctl_base::image::{Descriptor, Digest, Hasher};
+use imgctl_base::workers::lock;
 use imgctl_store::layer::chunked::{self, FOOTER, Part, Position, Table};
 use imgctl_store::layer::delta::{self, Base};
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
 use imgctl_store::mount::layers::LayerOf;
 use imgctl_store::store::Store;
-use imgctl_transfer::transfer::workers::lock;
 
 /// Whether hosts get changed layers as differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

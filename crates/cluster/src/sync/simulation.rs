@@ -17,11 +17,11 @@ use crate::sync::recipe::Delta;
 use crate::sync::source::Source;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, media_type};
+use imgctl_base::workers::lock;
 use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, Inventory, InventoryQuestion, PeerSource,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
-use imgctl_transfer::transfer::workers::lock;
 
 /// What a sync took, and what it would have moved.
 #[derive(Clone, Copy, Debug)]

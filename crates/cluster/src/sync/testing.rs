@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 use crate::sync::execute::{Origin, Watch};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::workers::lock;
 use imgctl_host::agent::protocol::{
     Assemble, CheckedOut, Checkout, Facts, FileToWrite, HeldLayer, HostsBlock, Inventory,
     InventoryQuestion, MadeFrom, Outcome, OutputLine, PeerSource, RegistryPull, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_store::store::{Options, Store};
-use imgctl_transfer::transfer::workers::lock;
 
 /// The network of the fake hosts.
 pub(super) struct Lan {

@@ -22,12 +22,12 @@ use crate::sync::testing::{Lan, Unwatched, name};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::workers::lock;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, MadeFrom};
 use imgctl_host::host::{address::Address, login::Login};
 use imgctl_host::render::Mentions;
 use imgctl_store::store::{Options, Store};
-use imgctl_transfer::transfer::workers::lock;
 
 struct Plain {
     environment: BTreeMap<String, String>,

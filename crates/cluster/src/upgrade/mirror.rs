@@ -18,15 +18,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::context::{ClusterContext, Host, Paths};
 use crate::cluster::state_files::StateFiles;
-use crate::pipeline::event::{Event, Listener};
 use crate::pipeline::files_of_hosts::write_content;
-use crate::pipeline::{journal::past, step::journals};
+use crate::pipeline::step::journals;
 use crate::runtime::action::HostPool;
 use crate::upgrade::upgrade_store::{STATE, UpgradeStore};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::image::{Digest, time::rfc3339};
 use imgctl_host::agent::Agent;
+use imgctl_journal::event::{Event, Listener};
+use imgctl_journal::past;
 
 /// How long to wait for a healthy host before skipping it.
 const PATIENCE: Duration = Duration::from_secs(5);

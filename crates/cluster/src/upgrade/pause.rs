@@ -1,10 +1,10 @@
 //! Determines where an upgrade pauses.
 
 use crate::pipeline::executor::decision::{Decision, decide};
-use crate::pipeline::journal::Past;
 use crate::pipeline::step::{Phase, Plan, Step};
 use crate::upgrade::document::PauseAfter;
 use crate::upgrade::pipeline::{BALANCERS, BATCH, CANARY, CONTROL_PLANE};
+use imgctl_journal::Past;
 
 /// Truncates `plan` after the part that `after` names, unless that part is already done; `past`
 /// holds the results of earlier runs. Returns whether the plan was truncated.

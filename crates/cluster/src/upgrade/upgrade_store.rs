@@ -19,14 +19,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::state_files::StateFiles;
-use crate::pipeline::journal::{Journal, Past, Record, past};
-use crate::pipeline::{event::Outcome, step::journals};
+use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
 use crate::upgrade::report::Report;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, write_private as write};
 use imgctl_base::fs::directory;
+use imgctl_journal::event::Outcome;
+use imgctl_journal::{Journal, Past, Record, past};
 
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::inplace::pullers::{HostPuller, JobPuller};
 use crate::inplace::{JOURNALS, KUBECONFIG_JOURNALS};
 use crate::operation::Operation;
 use crate::work::{RunOptions, Work, hold};
@@ -14,13 +15,11 @@ use imgctl_base::fs::atomic::make_private;
 use imgctl_base::image::Digest;
 use imgctl_cluster::cluster::context::{ClusterContext, Host};
 use imgctl_cluster::cluster::state::Held;
-use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
-use imgctl_cluster::inplace::target::{Images, RegistryImages};
-use imgctl_cluster::inplace::{
-    object::Node, pullers::HostPuller, pullers::JobPuller, world::World,
-};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_cluster::runtime::{HostPool, nodes};
+use imgctl_inplace::pre_pull::{OrWithSecrets, Puller};
+use imgctl_inplace::target::{Images, RegistryImages};
+use imgctl_inplace::{object::Node, world::World};
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_kube::lease::{self, Outage};
 use imgctl_kube::{api::Api, client};
 use imgctl_registry::{Client, ClientOptions, credentials::Login};

@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::front_end::Outcome;
 use crate::operation::Operation;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::inplace;
 use imgctl_cluster::pipeline::step::{Order, PlanView};
 use imgctl_cluster::upgrade::document::{self, Direction, Document, HostBefore};
+use imgctl_inplace as inplace;
 use imgctl_report::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
     RestartCounts,

@@ -12,12 +12,12 @@ use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
 use imgctl_cluster::cluster::state::State;
-use imgctl_cluster::inplace::journal as in_place;
-use imgctl_cluster::pipeline::journal::{Record, readable};
 use imgctl_cluster::upgrade::document::Document;
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::restarts::forward;
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_inplace::journal as in_place;
+use imgctl_journal::{Record, readable};
 use imgctl_kube::restart::{Actual, ContainerPrediction, Verdict};
 use imgctl_report::model::run::{
     Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
@@ -429,7 +429,7 @@ fn result(predicted: ContainerPrediction, actual: Actual, why: Option<String>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::pipeline::event::Outcome;
+    use imgctl_journal::event::Outcome;
     use jiff::Timestamp;
 
     fn at(second: i64) -> Timestamp {

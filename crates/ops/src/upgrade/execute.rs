@@ -18,12 +18,8 @@ use imgctl_base::image::{Digest, Platform, Reference};
 use imgctl_cluster::cluster::context::ClusterContext;
 use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::cluster::state::own_name;
-use imgctl_cluster::pipeline::event::{Listener, NullListener};
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
-use imgctl_cluster::pipeline::{
-    change::Planned, execution_context::ExecutionContext, interrupt::Interrupt, journal::Past,
-    step::Step,
-};
+use imgctl_cluster::pipeline::{change::Planned, execution_context::ExecutionContext, step::Step};
 use imgctl_cluster::runtime::{
     nodes, setting::Setting, upgrade::Upgrader, version as runtime_version,
 };
@@ -36,6 +32,8 @@ use imgctl_cluster::upgrade::window::{WindowState, Windows};
 use imgctl_cluster::upgrade::{
     hooks::Hooks, image_tree, mirror::Mirror, observation::Observation, observe, pause, plan, stale,
 };
+use imgctl_journal::event::{Listener, NullListener};
+use imgctl_journal::{Past, interrupt::Interrupt};
 use imgctl_kube::{api::Api, lease};
 
 /// Interval at which a running upgrade checks for a pause request.

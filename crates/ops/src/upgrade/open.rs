@@ -8,9 +8,9 @@ use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::pipeline::journal::Past;
 use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
 use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
+use imgctl_journal::Past;
 
 #[derive(Clone, Debug)]
 pub struct ResumeRequest {

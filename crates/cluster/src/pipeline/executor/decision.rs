@@ -1,9 +1,10 @@
 //! Decides what to do about a step, given an earlier run's records of it.
 
-use crate::pipeline::journal::{Past, PastStep};
-use crate::pipeline::{event::Outcome, step::Step};
+use crate::pipeline::step::Step;
 use crate::runtime::action::Repeat;
 use imgctl_base::error::Error;
+use imgctl_journal::event::Outcome;
+use imgctl_journal::{Past, PastStep};
 
 /// What to do about a step.
 #[derive(Debug)]

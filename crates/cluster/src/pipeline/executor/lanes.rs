@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::cluster::context::Host;
-use crate::pipeline::event::{Event, Outcome, Sources};
 use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
 use crate::pipeline::executor::running::{StepWatch, WatchedPool};
 use crate::pipeline::executor::{Failure, Run, millis};
+use crate::pipeline::redact;
 use crate::pipeline::step::{OnFailure, Order, Phase, Step, StepContext, Work};
-use crate::pipeline::{journal::Record, redact};
 use crate::runtime::action::{HostPool, Repeat, Site};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::OutputLine;
-use imgctl_transfer::transfer::workers::map;
+use imgctl_journal::Record;
+use imgctl_journal::event::{Event, Outcome, Sources};
 
 /// Runs a phase with as many threads as its order and the limit allow.
 pub(super) fn run(run: &Run<'_>, phase: &Phase) {

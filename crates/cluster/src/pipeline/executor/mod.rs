@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::cluster::context::{ClusterContext, Host};
-use crate::pipeline::event::{Event, Listener, Outcome};
 use crate::pipeline::executor::decision::{Decision, decide};
-use crate::pipeline::interrupt::Interrupt;
-use crate::pipeline::journal::{Journal, Past, Record, past};
 use crate::pipeline::step::{Lane, OnFailure, Phase, Plan, journals};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::quote::quote;
 use imgctl_base::secret::Redactor;
-use imgctl_transfer::transfer::workers::lock;
+use imgctl_base::workers::lock;
+use imgctl_journal::event::{Event, Listener, Outcome};
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_journal::{Journal, Past, Record, past};
 
 #[derive(Clone, Debug)]
 pub struct Options {

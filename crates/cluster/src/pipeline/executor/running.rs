@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::cluster::context::Host;
 use crate::runtime::{action::HostPool, wait::WAITING};
 use imgctl_base::error::Result;
+use imgctl_base::workers::lock;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Outcome, OutputLine, Run};
-use imgctl_transfer::transfer::workers::lock;
 
 #[derive(Default)]
 pub(super) struct Running {

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::pipeline::{event::Event, executor::Run};
+use crate::pipeline::executor::Run;
+use imgctl_journal::event::Event;
 
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -6,14 +6,15 @@ use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 
-use crate::pipeline::event::{Event, Outcome, REGISTRY, Sources};
 use crate::pipeline::executor::lanes::{Ending, Task};
 use crate::pipeline::executor::{Run, running::WatchedPool};
-use crate::pipeline::step::{BatchWork, CONTROLLER, Lane, Phase, Step, StepContext};
-use crate::pipeline::{journal::Record, redact};
+use crate::pipeline::redact;
+use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
 use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_transfer::transfer::workers::lock;
+use imgctl_base::workers::lock;
+use imgctl_journal::Record;
+use imgctl_journal::event::{CONTROLLER, Event, Outcome, REGISTRY, Sources};
 
 /// Runs the phase and retries hosts that lost their connection.
 pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {

@@ -23,8 +23,8 @@ use crate::upgrade::observation::{
 };
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::workers::map;
 use imgctl_kube::api::Api;
-use imgctl_transfer::transfer::workers::map;
 
 /// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";

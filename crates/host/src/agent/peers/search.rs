@@ -17,8 +17,8 @@ use crate::host::address::join_port;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Secret;
+use imgctl_base::workers::lock;
 use imgctl_registry::tls;
-use imgctl_transfer::transfer::workers::lock;
 
 /// Timeouts of a connection and of the beginning of an answer. Hosts of a cluster are near each other.
 const CONNECT: Duration = Duration::from_secs(1);

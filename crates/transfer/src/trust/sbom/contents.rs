@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicBool;
 
 use aws_lc_rs::digest::{Context as Sum, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
-use crate::transfer::workers;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::progress::{Reporter, Unit};
 use imgctl_base::text::hex;
+use imgctl_base::workers;
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, TocEntry, Tree};
 use imgctl_store::store::{Image, Store, images::add_layer};
 
