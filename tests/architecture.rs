@@ -14,26 +14,34 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 16] = [
+const CRATES: [(&str, &[&str]); 18] = [
     ("base", &[]),
+    ("age", &["base"]),
     ("bake", &["base"]),
     ("kubefile", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
     ("report", &["base"]),
     ("store", &["base", "template"]),
-    ("transfer", &["base", "registry", "report", "store"]),
+    ("transfer", &["age", "base", "registry", "report", "store"]),
     ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),
     ("kube", &["base", "host"]),
     ("journal", &["base"]),
     ("inplace", &["base", "journal", "kube", "registry"]),
-    ("cluster", &["base", "host", "journal", "kube", "registry", "store", "template", "transfer"]),
+    ("model", &["age", "base", "host", "registry", "store", "template"]),
+    (
+        "cluster",
+        &[
+            "age", "base", "host", "journal", "kube", "model", "registry", "store", "template",
+            "transfer",
+        ],
+    ),
     (
         "ops",
         &[
-            "base", "cluster", "host", "inplace", "journal", "kube", "registry", "report", "store",
-            "transfer",
+            "age", "base", "cluster", "host", "inplace", "journal", "kube", "model", "registry",
+            "report", "store", "transfer",
         ],
     ),
     ("console", &["base", "ops", "registry", "report", "store", "transfer"]),

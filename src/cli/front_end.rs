@@ -20,7 +20,6 @@ use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
-use imgctl_cluster::cluster::context::Host;
 use imgctl_cluster::pipeline::step::{LaneView, PlanView, StepView};
 use imgctl_cluster::pipeline::{change::Planned, executor::Summary};
 use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
@@ -28,6 +27,7 @@ use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
 use imgctl_cluster::upgrade::window::WindowState;
 use imgctl_journal::event::{CONTROLLER, Event, Listener, NullListener, Outcome as StepOutcome};
 use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::context::Host;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, ClusterNow, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };

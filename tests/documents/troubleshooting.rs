@@ -13,14 +13,13 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 66] = [
+const AREAS: [(&str, &str); 67] = [
+    ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/cluster/src/adopt", "Adopting clusters"),
     ("crates/cluster/src/apps", "Applications"),
-    ("crates/cluster/src/cluster", "Clusterfiles and the state of clusters"),
-    ("crates/cluster/src/cluster/state_", "Encrypted state"),
     ("crates/cluster/src/pipeline", "Running clusters"),
     ("crates/cluster/src/pipeline/renumber", "Changing addresses"),
     ("crates/cluster/src/pipeline/restore", "Backup and restore"),
@@ -44,6 +43,9 @@ const AREAS: [(&str, &str); 66] = [
     ("crates/journal", "Running clusters"),
     ("crates/kube", "The Kubernetes API"),
     ("crates/kubefile", "Kubefiles"),
+    ("crates/model", "Clusterfiles and the state of clusters"),
+    ("crates/model/src/backup", "Running clusters"),
+    ("crates/model/src/state_", "Encrypted state"),
     ("crates/ops", "Running clusters"),
     ("crates/ops/src/adopt", "Adopting clusters"),
     ("crates/ops/src/apps", "Applications"),
@@ -58,7 +60,6 @@ const AREAS: [(&str, &str); 66] = [
     ("crates/store", "Images on this machine"),
     ("crates/template", "Templates and variables"),
     ("crates/transfer", "Moving images"),
-    ("crates/transfer/src/age", "Encrypted state"),
     ("crates/transfer/src/backup", "Backup and restore"),
     ("crates/transfer/src/trust", "Signatures and trust"),
     ("src", "The command line"),
@@ -172,7 +173,7 @@ const UNWRITTEN: [(&str, usize); 8] = [
     ("src/cli/accepted.rs", 1),
     ("src/cli/failure.rs", 1),
     // What is wrong with an address, passed on with its place.
-    ("crates/cluster/src/cluster/clusterfile/read.rs", 1),
+    ("crates/model/src/clusterfile/read.rs", 1),
     // What came of going back.
     ("crates/inplace/src/engine.rs", 1),
     // Hints of checks and of runtimes, passed on by the plan that they refuse.

@@ -1,4 +1,4 @@
-//! Clusters: the Clusterfile and its model, runtimes (kubeadm, k3s, scripts), file synchronisation,
+//! Clusters: runtimes (kubeadm, k3s, scripts), file synchronisation,
 //! pipelines, backups, upgrades, adoption, and applications on clusters of others.
 //!
 //! Must not print, exit, read the environment or depend on the command line.
@@ -6,7 +6,6 @@
 pub mod adopt;
 pub mod apps;
 pub mod backup;
-pub mod cluster;
 pub mod pipeline;
 pub mod renewal;
 pub mod runtime;

@@ -23,15 +23,16 @@ use imgctl_cluster::apps::plan::{self, Item, Way};
 use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::apps::record::{Installed, Records, State, application};
 use imgctl_cluster::apps::target::{Registry, Target};
-use imgctl_cluster::cluster::image::ClusterImage;
 use imgctl_cluster::pipeline::change::Planned;
 use imgctl_cluster::pipeline::image_commands::{UNINSTALL_SCRIPTS, uninstall_label};
-use imgctl_cluster::pipeline::{redact::of_cluster, step::Plan};
+use imgctl_cluster::pipeline::step::Plan;
 use imgctl_cluster::runtime::ImageFiles as _;
 use imgctl_host::render::ConfigEdit;
 use imgctl_kube::api::Api;
 use imgctl_kube::client::narrow::{Narrowed, narrow};
 use imgctl_kube::lease::Outage;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::redact::of_cluster;
 use imgctl_registry::Client;
 use imgctl_transfer::transfer::mirror_place::{Place, PlaceName};
 

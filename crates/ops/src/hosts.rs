@@ -5,9 +5,12 @@ use crate::operation::LoginFrom;
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::workers::map;
-use imgctl_cluster::cluster::{context::ClusterContext, context::Host, name};
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
 use imgctl_host::host::{connect::Connections, login::Login};
+use imgctl_model::{
+    context::{ClusterContext, Host},
+    name,
+};
 
 /// Hosts to work on: those of the list, or those of a cluster with its logins.
 #[derive(Clone, Debug, Default)]

@@ -10,10 +10,6 @@ use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_cluster::apps::prune::Prune;
 use imgctl_cluster::backup::schedule;
-use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::cluster::{
-    clusterfile::Phase, context::ClusterContext, context::Host, image::ClusterImage,
-};
 use imgctl_cluster::pipeline::status::{self, Status};
 use imgctl_cluster::pipeline::system_pods::PodStatus;
 use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
@@ -27,6 +23,12 @@ use imgctl_cluster::runtime::{HostPool, choice};
 use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_inplace::{drift, drift::Report};
 use imgctl_kube::client;
+use imgctl_model::state_files::StateFiles;
+use imgctl_model::{
+    clusterfile::Phase,
+    context::{ClusterContext, Host},
+    image::ClusterImage,
+};
 
 pub use imgctl_cluster::backup::last::LastBackup;
 

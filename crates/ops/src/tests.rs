@@ -17,12 +17,12 @@ use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Platform, Reference, Verdict, media_type};
 use imgctl_base::progress::{Reporter, Silent};
-use imgctl_cluster::cluster::desired::HostFlags;
 use imgctl_cluster::pipeline::nodes::Wait;
 use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
 use imgctl_host::host::login::{ALIVE_INTERVAL, HostKeys, Login, Settings};
 use imgctl_journal::event::{Event, Listener};
 use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::desired::HostFlags;
 use imgctl_registry::ClientOptions;
 use imgctl_store::store::{Options, Store};
 

@@ -4,7 +4,6 @@
 //!
 //! Must not depend on builds or clusters.
 
-pub mod age;
 pub mod backup;
 pub mod describe;
 pub mod edit;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::adopt::k3s;
 use crate::adopt::reading::Reading;
-use crate::cluster::clusterfile::{Adopted, Clusterfile, Phase, Ssh};
-use crate::cluster::name::is_uid;
 use crate::runtime::load_balancer::API_PORT;
 use crate::upgrade::observation::HostSeen;
+use imgctl_model::clusterfile::{Adopted, Clusterfile, Phase, Ssh};
+use imgctl_model::name::is_uid;
 
 const PATCHES: &str = "/etc/kubernetes/patches";
 

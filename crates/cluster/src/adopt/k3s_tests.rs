@@ -8,11 +8,11 @@ use crate::adopt::clusterfile::clusterfile;
 use crate::adopt::findings::findings;
 use crate::adopt::reading::{HostReading, K3sReading, Reading};
 use crate::adopt::{k3s, read};
-use crate::cluster::clusterfile::Clusterfile;
 use crate::runtime::k3s::options::{NODE_ARGS, NODE_ENV};
 use crate::upgrade::document::Severity;
 use crate::upgrade::observation::{CertificateSeen, NodeSeen};
 use crate::upgrade::testing::kubernetes;
+use imgctl_model::clusterfile::Clusterfile;
 
 const SERVER: &str = r#"["server","--disable","traefik","--token","********","--cluster-init","--tls-san","k.example"]"#;
 
@@ -91,7 +91,7 @@ fn a_healthy_cluster_is_adopted_with_the_options_of_its_servers() {
     assert_eq!((adopted.runtime.as_str(), adopted.version.as_str()), ("k3s", "v1.34.1+k3s1"));
     assert_eq!(adopted.image().distribution(), "k3s");
     let text = made.write().unwrap();
-    let read = crate::cluster::clusterfile::read(&text, "f").unwrap().0;
+    let read = imgctl_model::clusterfile::read(&text, "f").unwrap().0;
     assert_eq!(read.documents, made.documents, "{text}");
 }
 

@@ -9,9 +9,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use crate::adopt::reading::{HostReading, K3sReading, Reading, Record};
-use crate::cluster::clusterfile::{self, Clusterfile, MAX_LENGTH};
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::name;
 use crate::pipeline::record::{RECORD_KEY, RECORD_PATH};
 use crate::runtime::action::HostPool;
 use crate::runtime::{kubectl::quoted, nodes};
@@ -20,6 +17,12 @@ use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::name;
+use imgctl_model::{
+    clusterfile,
+    clusterfile::{Clusterfile, MAX_LENGTH},
+};
 use imgctl_template::yaml;
 
 /// Prints a line `word<TAB>value…` for each thing that it finds.

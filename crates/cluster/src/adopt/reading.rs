@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::clusterfile::Clusterfile;
 use crate::upgrade::document::Finding;
 use crate::upgrade::observation::{HostSeen, NodeSeen, Observation};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::clusterfile::Clusterfile;
 
 /// A cluster as it was read.
 #[derive(Clone, Debug, Default)]

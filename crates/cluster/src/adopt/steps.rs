@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::adopt::{k3s, read::text};
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::state_files::StateFiles;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::record::{self, RECORD_PATH, secret_object};
 use crate::pipeline::step::{Phase, Plan, Step, StepContext};
@@ -17,6 +15,8 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::sync_directory;
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::state_files::StateFiles;
 
 /// Maximum size of a certificate or key, in bytes.
 const LONGEST: u64 = 1 << 20;

@@ -9,11 +9,11 @@ use crate::adopt::clusterfile::clusterfile;
 use crate::adopt::findings::findings;
 use crate::adopt::reading::{Adoption, HostReading, Reading, Record};
 use crate::adopt::{read, steps};
-use crate::cluster::clusterfile::{Adopted, Clusterfile, HostGroup, read as read_clusterfile};
 use crate::upgrade::document::Severity;
 use crate::upgrade::observation::{CertificateSeen, EtcdSeen, ManifestSeen, MemberSeen};
 use crate::upgrade::testing::kubernetes;
 use imgctl_kube::testing::stand_in::StandIn;
+use imgctl_model::clusterfile::{Adopted, Clusterfile, HostGroup, read as read_clusterfile};
 use imgctl_template::yaml;
 
 const V1BETA3: &str = "apiServer:\n  extraArgs:\n    audit-log-path: /var/log/audit/audit.log\n    audit-policy-file: /etc/kubernetes/audit/policy.yaml\n    authorization-mode: Node,RBAC\n  extraVolumes:\n  - hostPath: /etc/kubernetes/audit\n    mountPath: /etc/kubernetes/audit\n    name: audit\n    readOnly: true\n  timeoutForControlPlane: 4m0s\napiVersion: kubeadm.k8s.io/v1beta3\ncertificatesDir: /etc/kubernetes/pki\nclusterName: kubernetes\ncontrolPlaneEndpoint: api.example.com:8443\ncontrollerManager: {}\ndns: {}\netcd:\n  local:\n    dataDir: /var/lib/etcd\nimageRepository: registry.k8s.io\nkind: ClusterConfiguration\nkubernetesVersion: v1.24.17\nnetworking:\n  dnsDomain: cluster.local\n  podSubnet: 10.244.0.0/16\n  serviceSubnet: 10.96.0.0/12\nscheduler: {}\n";

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::cluster::context::Host;
 use crate::runtime::HostPool;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic;
@@ -13,6 +12,7 @@ use imgctl_host::agent::execution::{self, Caller};
 use imgctl_host::agent::protocol::{CheckedOut, Checkout, Outcome, OutputLine, Run};
 use imgctl_host::agent::{Agent, tree};
 use imgctl_host::host::{address::Address, address::SSH_PORT, login::Login};
+use imgctl_model::context::Host;
 use imgctl_store::store::Store;
 
 /// Name of this machine in plans and journals.

@@ -10,8 +10,6 @@ use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, Records, State, application};
 use crate::apps::wrapper::{self, Settings, Tool};
 use crate::apps::{sudo, unseen};
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::pipeline::execution_context::{Applications, Commands};
 use crate::pipeline::image_commands::{self, Recording};
 use crate::pipeline::step::{Phase, Plan};
@@ -20,6 +18,8 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_kube::objects::ObjectName;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 /// Namespace of objects that name none: that of the administrator's kubeconfig.
 const NAMESPACE: &str = "default";

@@ -8,12 +8,12 @@ use crate::apps::prune::Prune;
 use crate::apps::record::{Installed, State};
 use crate::apps::steps;
 use crate::apps::target::{Target, embedded_bytes, may_embed};
-use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::image_commands::{Replacement, UNINSTALL_SCRIPTS, uninstall_label};
 use crate::pipeline::step::{Lane, Order, Phase, Plan, Step};
 use crate::runtime::Action;
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::objects::ObjectName;
+use imgctl_model::image::{ClusterImage, ImageKind};
 
 /// Fails unless all images can be installed on a cluster whose hosts are not known.
 pub fn check(images: &[ClusterImage]) -> Result<()> {

@@ -9,14 +9,14 @@ use serde_json::{Map, json};
 
 use crate::apps::objects::ObjectAccess;
 use crate::apps::wrapper;
-use crate::cluster::context::{ClusterContext, Paths};
-use crate::cluster::environment::SEALOS_VERSION;
-use crate::cluster::image::ClusterImage;
-use crate::cluster::state_files::StateFiles;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::{Digest, LayerKind};
 use imgctl_host::agent::protocol::{Checkout, CheckoutLayer};
 use imgctl_host::render::{ConfigEdit, ImageInputs, Inputs};
+use imgctl_model::context::{ClusterContext, Paths};
+use imgctl_model::environment::SEALOS_VERSION;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::state_files::StateFiles;
 use imgctl_transfer::transfer::mirror_place::Place;
 
 /// Length of a tree's ID in characters.
@@ -94,7 +94,7 @@ impl Target {
             uid: None,
             renew_certificates: None,
             share_images: None,
-            shared: crate::cluster::variables::SharedCache::default(),
+            shared: imgctl_model::variables::SharedCache::default(),
             paths: Paths::new(&directory.to_string_lossy(), name),
             state: StateFiles::plain(directory),
             environment: BTreeMap::new(),

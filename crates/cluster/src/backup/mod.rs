@@ -3,7 +3,6 @@
 //! How the parts are packed, encrypted and kept is `imgctl-transfer`'s business; what a runtime saves
 //! and restores is that of `runtime/`. pipeline/restore.rs brings a cluster back.
 
-pub mod content;
 pub mod last;
 pub mod plan;
 pub mod schedule;

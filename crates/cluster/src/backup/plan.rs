@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
-use crate::backup::content::{CLUSTERFILE, CONTROLLER};
 use crate::backup::last::LastBackup;
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::files_of_hosts::{HostFile, PART};
@@ -21,13 +19,15 @@ use crate::pipeline::step::{Phase, Plan, Step};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::upgrade::{Move, Place, Renewal};
+use imgctl_age::Recipients;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
 use imgctl_base::quote::quote as quoted;
 use imgctl_base::workers::lock;
-use imgctl_transfer::age::Recipients;
+use imgctl_model::backup::{CLUSTERFILE, CONTROLLER};
+use imgctl_model::context::{ClusterContext, Host};
 use imgctl_transfer::backup::place::{self, Access};
 use imgctl_transfer::backup::{Packed, Packer, is_name};
 

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::backup::last;
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::record::SCHEDULE;
@@ -21,6 +20,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Backups to be made by a timer.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ fn timer(context: &ClusterContext, calendar: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
+    use imgctl_model::testing::context;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -4,7 +4,6 @@
 //! The order follows sealos: the image's check, names, registry, container runtime, init; undone in
 //! reverse. Only labels of the rootfs image name scripts.
 
-use crate::cluster::context::{ClusterContext, Host, REGISTRY};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::host_names;
 use crate::pipeline::step::{Order, Phase};
@@ -13,6 +12,7 @@ use crate::runtime::registry::{clients, peers};
 use crate::runtime::{Action, action::Line, units};
 use imgctl_base::error::Result;
 use imgctl_base::quote::quote as quoted;
+use imgctl_model::context::{ClusterContext, Host, REGISTRY};
 
 /// Returns the image's own preflight check. Its output is for the operator.
 pub(crate) fn preflight(context: &ClusterContext, host: &Host) -> Vec<Action> {
@@ -184,7 +184,7 @@ fn line(logs: &str, cgroups: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{image::ImageKind, testing};
+    use imgctl_model::{image::ImageKind, testing};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

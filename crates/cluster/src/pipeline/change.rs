@@ -4,9 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::host_addresses;
-use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::check::{self, Findings, Problem, Question, Refusal};
 use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
 use crate::pipeline::image_commands::{self, Recording, Replacement};
@@ -16,10 +13,14 @@ use crate::pipeline::ownership::Owner;
 use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, host_names, members, ownership, record, redact, registry};
+use crate::pipeline::{bootstrap, host_names, members, ownership, record, registry};
 use crate::renewal::timer;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::text::escape;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::host_addresses;
+use imgctl_model::image::{ClusterImage, ImageKind};
+use imgctl_model::redact;
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
 /// in [`ClusterContext::leaving`].

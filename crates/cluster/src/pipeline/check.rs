@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::look::Looks;
 use crate::pipeline::ownership::{self, Other, Owner};
 use crate::runtime::Runtime;
 use imgctl_base::error::{Error, Kind};
 use imgctl_host::agent::protocol::Facts;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Maximum clock difference, as in sealos.
 const MOST_SKEW_MS: i64 = 5_000;

@@ -5,8 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::pipeline::image_commands::Recording;
 use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Plan, Step};
 use crate::runtime::certificates::validity::Validity;
@@ -14,6 +12,8 @@ use crate::runtime::{Action, Runtime, action::HostPool};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 /// Puts an image's files on hosts.
 pub trait Files: Sync {

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, Then};
 use crate::pipeline::step::{BatchWork, Moved, StepContext};
 use crate::runtime::action::HostPool;
@@ -17,6 +15,8 @@ use crate::sync::source::Source;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::workers::lock;
 use imgctl_host::render::ConfigEdit;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 /// Loads the images of a cluster context for an OCI architecture.
 type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Sync + 'a;

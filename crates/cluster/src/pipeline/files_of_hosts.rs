@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::Action;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::part::{self, Part};
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
+use imgctl_model::state_files::StateFiles;
 
 /// Bytes per transferred part.
 pub(crate) const PART: u64 = 4 << 20;

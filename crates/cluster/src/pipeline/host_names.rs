@@ -3,13 +3,13 @@
 //!
 //! Must not know how a host changes the file.
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::look::Looks;
 use crate::pipeline::step::{Order, Phase, Step};
 use crate::runtime::{Action, Runtime};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::{Facts, HostsBlock, HostsEntry};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Returns the action that writes the cluster's block in the hosts file.
 pub(crate) fn action(runtime: &dyn Runtime, context: &ClusterContext, host: &Host) -> Action {
@@ -101,8 +101,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::cluster::testing;
     use crate::pipeline::testing::Bare;
+    use imgctl_model::testing;
 
     #[test]
     fn lines_that_a_host_has_lost_are_known_and_foreign_ones_do_not_matter() {

@@ -1,12 +1,12 @@
 //! Image commands: those of rootfs images and patches run on every host of the operation, those of
 //! applications on the first control plane.
 
-use crate::cluster::context::{ClusterContext, Host, Paths};
-use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::variables::Variables;
 use crate::pipeline::step::{Lane, Order, Phase};
 use crate::runtime::{Action, action::Line};
 use imgctl_base::quote::quote as quoted;
+use imgctl_model::context::{ClusterContext, Host, Paths};
+use imgctl_model::image::{ClusterImage, ImageKind};
+use imgctl_model::variables::Variables;
 
 /// `--cmd`: replaces the `CMD` of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]

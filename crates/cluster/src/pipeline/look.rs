@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::Facts;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Answers of hosts, keyed by [`Host::id`].
 pub(crate) type Looks = BTreeMap<String, Result<Facts>>;

@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ImageKind;
 use crate::pipeline::change::{self, Planned};
 use crate::pipeline::check::Refusal;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
@@ -14,6 +12,8 @@ use crate::pipeline::{bootstrap, image_commands, look, record};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::renew::{Wanted, remember};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ImageKind;
 
 /// Plans the removal of a whole cluster, also of one that was never finished: workers in parallel,
 /// control planes one by one, the first one last. What is left behind is a failure.

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase};
 use crate::pipeline::{bootstrap, execution_context::ExecutionContext};
 use crate::runtime::{Action, action::HostPool, nodes::LOST, nodes::is_lost};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::{Agent, protocol::OutputLine};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Returns the phase in which the first control plane creates the cluster.
 pub fn init(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Phase> {

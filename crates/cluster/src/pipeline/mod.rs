@@ -18,7 +18,6 @@ pub mod members;
 pub mod nodes;
 pub mod ownership;
 pub mod record;
-pub mod redact;
 pub(crate) mod registry;
 pub mod registry_gc;
 pub mod registry_password;

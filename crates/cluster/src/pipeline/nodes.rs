@@ -7,13 +7,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::Serialize;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::record::kubectl;
 use crate::pipeline::step::{Step, StepContext};
 use crate::runtime::action::{HostPool, Line, Site};
 use crate::runtime::kubectl::lacks_network;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::OutputLine;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Query that prints one line for each Node: complete Nodes of a large cluster are megabytes. The
 /// message is the last field because it may contain any text.

@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::look::Looks;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
 use crate::runtime::Action;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::{Claim, Claimed, Facts, UID_FILE};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// What a host says about the cluster that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use crate::cluster::{clusterfile, context::ClusterContext};
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, StateStore};
 use crate::pipeline::step::{Lane, Order, Phase, Step};
 use crate::runtime::{Action, action::Line};
 use imgctl_base::error::Result;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::{clusterfile, context::ClusterContext};
 
 /// Secret of a Kubernetes cluster with its Clusterfile, and the key in it.
 pub(crate) const RECORD_PATH: &str = "/api/v1/namespaces/kube-system/secrets/imgctl-cluster";

@@ -1,12 +1,12 @@
 //! Registry hosts that come and go while the cluster runs: which of the other hosts begin to serve or
 //! no longer do, and what all hosts have to know then. Must not know how a registry is started.
 
-use crate::cluster::context::{ClusterContext, Host, registry_hosts_of};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::host_names;
 use crate::pipeline::step::{Order, Phase};
 use crate::runtime::registry::clients;
 use imgctl_base::error::Result;
+use imgctl_model::context::{ClusterContext, Host, registry_hosts_of};
 
 /// What changes for hosts that are members before and after.
 pub(crate) struct Moves<'a> {
@@ -89,7 +89,7 @@ pub(crate) fn sharing(context: &ClusterContext, hosts: &[Host], is_new: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
+    use imgctl_model::testing::context;
 
     fn ids(hosts: &[&Host]) -> Vec<String> {
         hosts.iter().map(|host| host.address.name.replace("10.0.0.", "")).collect()

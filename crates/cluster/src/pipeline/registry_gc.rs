@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::look;
@@ -13,6 +12,7 @@ use crate::runtime::registry::collect;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::tree::registry_gc::{CollectRequest, Collected};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// What stays.
 pub struct Kept<'a> {

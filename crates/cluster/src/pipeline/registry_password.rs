@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
-use crate::cluster::registry_password::PasswordChange;
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Order, Phase, Plan, Step};
@@ -12,6 +10,8 @@ use crate::runtime::Action;
 use crate::runtime::registry::hosts_toml::Login;
 use crate::runtime::registry::passwords::{self, Logins};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
+use imgctl_model::registry_password::PasswordChange;
 
 struct Making<'a> {
     execution: &'a ExecutionContext<'a>,

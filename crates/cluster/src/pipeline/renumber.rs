@@ -7,9 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::renumber::Renumbering;
-use crate::cluster::state::archive_upgrades;
 use crate::pipeline::check::{self, Problem, Question};
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::look::{self, Looks};
@@ -19,6 +16,9 @@ use crate::runtime::registry::clients;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_journal::past;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::renumber::Renumbering;
+use imgctl_model::state::archive_upgrades;
 
 const VERB: &str = "renumber";
 

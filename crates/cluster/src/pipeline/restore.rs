@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::check::{Findings, Problem};
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase};
@@ -16,6 +15,7 @@ use crate::runtime::upgrade::{Move, Place, Renewal, Restoration};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::quote::quote as quoted;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// The backup that a cluster is restored from.
 #[derive(Clone, Debug)]

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::record;
@@ -13,6 +12,7 @@ use crate::runtime::Action;
 use crate::runtime::certificates::rotation::{self, Signs, Trust};
 use crate::runtime::rotation::{Rotator, Which};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// What is to be rotated, and how far.
 #[derive(Clone, Debug)]

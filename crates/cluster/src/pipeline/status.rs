@@ -5,8 +5,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::{ClusterImage, ImageLayer};
 use crate::pipeline::nodes::{self, NodeStatus};
 use crate::pipeline::system_pods::{self, PodStatus};
 use crate::pipeline::{host_names, ownership};
@@ -20,6 +18,8 @@ use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::{ClusterImage, ImageLayer};
 
 /// Status of a cluster (docs/operations.md has the schema).
 #[derive(Debug, Serialize)]

@@ -8,11 +8,11 @@ use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::context::Host;
 use crate::runtime::action::{Action, HostPool, Repeat};
 use crate::sync::execute::Origin;
 use imgctl_base::{error::Result, image::Digest, secret::Redactor};
 use imgctl_journal::event::CONTROLLER;
+use imgctl_model::context::Host;
 
 /// Step context: what a step on the controller works with.
 pub struct StepContext<'a> {

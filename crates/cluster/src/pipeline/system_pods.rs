@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 
-use crate::cluster::context::ClusterContext;
 use crate::pipeline::nodes;
 use crate::runtime::action::HostPool;
 use imgctl_base::error::Result;
+use imgctl_model::context::ClusterContext;
 
 /// Query that prints one line for each Pod that matters and is not Ready. The message is the last field
 /// because it may contain any text. The Pods of a large cluster are megabytes: the host selects.

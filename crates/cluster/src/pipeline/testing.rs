@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::cluster::context::{ClusterContext, Host, MASTER, NODE, Paths};
-use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::pipeline::execution_context::{
     ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
 };
@@ -30,6 +28,8 @@ use imgctl_host::agent::protocol::{
 };
 use imgctl_host::agent::{Agent, BlobOpener};
 use imgctl_host::host::{address::Address, login::Login};
+use imgctl_model::context::{ClusterContext, Host, MASTER, NODE, Paths};
+use imgctl_model::image::{ClusterImage, ImageKind};
 
 /// Behavior of simulated hosts.
 #[derive(Clone, Debug, Default)]
@@ -516,7 +516,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
         uid: None,
         renew_certificates: None,
         share_images: None,
-        shared: crate::cluster::variables::SharedCache::default(),
+        shared: imgctl_model::variables::SharedCache::default(),
         name: name.to_owned(),
         hosts,
         leaving: Vec::new(),
@@ -526,7 +526,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
             image("app:v1", ImageKind::Application, &["deploy $(NAME)", "wait"]),
         ],
         paths: Paths::new("/var/lib/sealos", name),
-        state: crate::cluster::state_files::StateFiles::plain(state),
+        state: imgctl_model::state_files::StateFiles::plain(state),
         environment: BTreeMap::from([("NAME".to_owned(), "hello".to_owned())]),
         flag_environment: BTreeMap::new(),
         registry: None,
@@ -546,7 +546,7 @@ pub fn image(name: &str, kind: ImageKind, command: &[&str]) -> ClusterImage {
         environment: BTreeMap::new(),
         entrypoint: Vec::new(),
         command: command.iter().map(|&line| line.to_owned()).collect(),
-        layers: vec![crate::cluster::image::ImageLayer {
+        layers: vec![imgctl_model::image::ImageLayer {
             descriptor: Descriptor::new("application/octet-stream", Digest::of(b""), 0),
             diff_id: Digest::of(b""),
             registry: false,

@@ -4,7 +4,6 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 
-use crate::cluster::context::ClusterContext;
 use crate::renewal::record::{self, Record, State};
 use crate::renewal::settings;
 use crate::runtime::action::{Line, Site};
@@ -16,6 +15,7 @@ use crate::runtime::script::declared_file;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
 use imgctl_host::agent::Agent;
+use imgctl_model::context::ClusterContext;
 
 const LONGEST_FILE: u64 = 1 << 20;
 

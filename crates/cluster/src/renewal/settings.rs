@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::variables::Variables;
 use crate::runtime::script::declared_file;
 use imgctl_base::error::Result;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::variables::Variables;
 
 /// Name of the file below [`directory`].
 pub const FILE: &str = "settings.json";

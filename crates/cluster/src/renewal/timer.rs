@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::renewal::settings::{self, Settings};
 use crate::runtime::action::{Action, Line};
 use crate::runtime::certificates::validity::Validity;
@@ -12,6 +11,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Returns the name of the units.
 pub(crate) fn unit(context: &ClusterContext) -> String {
@@ -127,7 +127,7 @@ fn timer(context: &ClusterContext, interval: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
+    use imgctl_model::testing::context;
 
     #[test]
     fn the_unit_runs_this_hosts_settings() {

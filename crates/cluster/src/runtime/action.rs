@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::state_files::StateFiles;
-use crate::cluster::variables::Variables;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{FileToWrite, Outcome, OutputLine, Run};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::state_files::StateFiles;
+use imgctl_model::variables::Variables;
 
 /// Access to the other hosts of the cluster.
 pub trait HostPool: Sync {

@@ -1,11 +1,11 @@
 //! Selects a cluster's runtime from the label `distribution` of its rootfs image.
 
-use crate::cluster::context::ClusterContext;
 use crate::runtime::{
     ImageFiles, Runtime, certificates::validity::Validity, k3s::K3s, kubeadm::Kubeadm,
     script::Script,
 };
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::ClusterContext;
 
 /// Returns the runtime of `context`. `validity` applies to certificates that imgctl creates itself.
 pub fn of<'a>(

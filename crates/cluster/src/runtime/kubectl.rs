@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::cluster::context::Host;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::load_balancer::API_PORT;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
+use imgctl_model::context::Host;
 
 pub(crate) use imgctl_base::quote::quote as quoted;
 

@@ -5,10 +5,10 @@
 //! it changes: members join and leave, and a control plane under maintenance is taken out of the
 //! list.
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::{Action, units};
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Port of the API on control planes and of the load balancer on workers.
 pub(crate) const API_PORT: u16 = 6443;

@@ -21,11 +21,11 @@ pub mod upgrade;
 pub mod version;
 pub mod wait;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 pub use action::{Action, HostPool};
 

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::action::{HostPool, Site};
 use imgctl_base::error::{Context, Error, Kind, Result};
@@ -10,6 +9,7 @@ use imgctl_host::agent::protocol::{Facts, OutputLine};
 use imgctl_kube::drain::{self, Cordon, OnTimeout};
 use imgctl_kube::failover::{Connect, Failover};
 use imgctl_kube::{api::Api, client};
+use imgctl_model::context::{ClusterContext, Host};
 use serde_json::Value;
 
 /// Additional time for a drain step beyond the drain timeouts.

@@ -1,10 +1,10 @@
 //! How runtimes take hosts from one authority to another. Order among hosts, gates between them and the
 //! journal belong to pipeline/.
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::certificates::rotation::{Signs, Trust};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// An authority that can be rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,12 +11,12 @@ pub(crate) mod certificates;
 mod rotation;
 mod upgrade;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::{Action, Runtime, rotation::Rotator, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 pub(crate) use certificates::declared_file;
 

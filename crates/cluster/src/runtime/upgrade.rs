@@ -3,11 +3,11 @@
 //! An [`Upgrader`] only returns the actions of one host; order among hosts, drains, hooks, the
 //! switch of the rootfs and the journal belong to upgrade/ and pipeline/.
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::runtime::setting::Setting;
 use crate::runtime::{Action, version};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 
 /// Role of a host in an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use std::cmp::Ordering;
 
-use crate::cluster::image::ClusterImage;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::{Version, satisfies};
+use imgctl_model::image::ClusterImage;
 
 /// Labels with the version of an image's content; the first non-empty one counts.
 const LABELS: [&str; 2] = ["version", "imgctl.io/version"];
@@ -119,8 +119,8 @@ pub(crate) fn permits_kubernetes(from: &str, to: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::image::ImageKind;
-    use crate::cluster::testing::image;
+    use imgctl_model::image::ImageKind;
+    use imgctl_model::testing::image;
 
     #[test]
     fn builds_of_one_version_have_an_order() {

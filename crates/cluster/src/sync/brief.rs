@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::{ClusterImage, ImageKind};
 use crate::sync::recipe::Delta;
 use crate::sync::source::Source;
 use imgctl_host::{agent::protocol::Facts, render::ConfigEdit};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::{ClusterImage, ImageKind};
 
 /// Template data of a host besides the variables of images.
 pub trait Surroundings: Send + Sync {

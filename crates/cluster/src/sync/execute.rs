@@ -78,7 +78,7 @@ impl Blobs for imgctl_store::store::Store {
 
 #[derive(Debug)]
 pub struct Synced {
-    /// [`crate::cluster::context::Host::id`].
+    /// [`imgctl_model::context::Host::id`].
     pub host: String,
     pub result: Result<()>,
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use serde::ser::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::cluster::{context::Host, image::ImageKind};
 use crate::sync::brief::{Brief, Wants};
 use crate::sync::recipe::{Delta, Held};
 use crate::sync::tree::{self, Tree};
@@ -18,6 +17,7 @@ use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::workers::{lock, map};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
+use imgctl_model::{context::Host, image::ImageKind};
 use imgctl_store::mount::layers::LayerOf;
 
 /// Maximum number of hosts to query at the same time.

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::context::Host;
-use crate::cluster::image::{ClusterImage, ImageKind, ImageLayer};
 use crate::sync::brief::{Brief, Images, Surroundings, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Watch, execute};
 use crate::sync::plan::{Target, plan};
@@ -22,6 +20,8 @@ use imgctl_host::agent::protocol::{
     CheckedOut, Checkout, Facts, Inventory, InventoryQuestion, PeerSource,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
+use imgctl_model::context::Host;
+use imgctl_model::image::{ClusterImage, ImageKind, ImageLayer};
 
 /// What a sync took, and what it would have moved.
 #[derive(Clone, Copy, Debug)]

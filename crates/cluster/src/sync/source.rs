@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::image::ClusterImage;
 use imgctl_base::image::Digest;
+use imgctl_model::image::ClusterImage;
 use imgctl_registry::client::access::Access;
 
 /// A cluster's images by OCI architecture.

@@ -11,8 +11,6 @@ use std::{collections::BTreeMap, io::Read};
 
 use serde_json::{Map, Value};
 
-use crate::cluster::context::Host;
-use crate::cluster::image::{ClusterImage, ImageKind, ImageLayer};
 use crate::sync::brief::{Brief, Images, Surroundings, Wants};
 use crate::sync::execute::{Blobs, Limits, Origin, Synced, Watch, execute};
 use crate::sync::plan::{SyncPlan, Target, plan};
@@ -27,6 +25,8 @@ use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Facts, MadeFrom};
 use imgctl_host::host::{address::Address, login::Login};
 use imgctl_host::render::Mentions;
+use imgctl_model::context::Host;
+use imgctl_model::image::{ClusterImage, ImageKind, ImageLayer};
 use imgctl_store::store::{Options, Store};
 
 struct Plain {

@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::cluster::context::{Host, Paths};
-use crate::cluster::image::ClusterImage;
 use crate::sync::brief::{Brief, Wants, is_application, is_mixed};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::{Checkout, CheckoutLayer, Facts};
 use imgctl_host::render::{ImageInputs, Inputs};
+use imgctl_model::context::{Host, Paths};
+use imgctl_model::image::ClusterImage;
 
 /// Name of the tree of rootfs and patches.
 pub const ROOTFS: &str = "rootfs";

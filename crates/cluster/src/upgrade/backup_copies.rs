@@ -3,14 +3,14 @@
 
 use std::io::Write;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::state_files::PrivateFile;
 use crate::pipeline::files_of_hosts::PART;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{ReadPart, WritePart};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::state_files::PrivateFile;
 
 /// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
 /// path on `second` and into `here` below the state directory of the controller.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::cluster::image::ClusterImage;
 use crate::pipeline::step::Step;
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::{Action, nodes};
@@ -13,6 +12,7 @@ use crate::upgrade::{probes, rehash, request::SCRIPT};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::SwitchTree;
 use imgctl_kube::drain;
+use imgctl_model::image::ClusterImage;
 
 /// Returns all steps of one host in one hop.
 pub(super) fn steps(

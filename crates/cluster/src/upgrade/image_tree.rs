@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 
-use crate::cluster::{context::ClusterContext, image::ImageKind};
 use imgctl_base::error::{Context, IoContext, Result};
 use imgctl_base::image::Digest;
+use imgctl_model::{context::ClusterContext, image::ImageKind};
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
 use imgctl_store::store::Store;
 

@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::context::{ClusterContext, Host, Paths};
-use crate::cluster::state_files::StateFiles;
 use crate::pipeline::files_of_hosts::write_content;
 use crate::pipeline::step::journals;
 use crate::runtime::action::HostPool;
@@ -28,6 +26,8 @@ use imgctl_base::image::{Digest, time::rfc3339};
 use imgctl_host::agent::Agent;
 use imgctl_journal::event::{Event, Listener};
 use imgctl_journal::past;
+use imgctl_model::context::{ClusterContext, Host, Paths};
+use imgctl_model::state_files::StateFiles;
 
 /// How long to wait for a healthy host before skipping it.
 const PATIENCE: Duration = Duration::from_secs(5);

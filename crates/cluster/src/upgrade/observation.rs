@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cluster::context::MASTER;
 use imgctl_base::image::Digest;
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::{drain::PdbProblem, restart::RunningContainer};
+use imgctl_model::context::MASTER;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,8 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::{collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ImageKind;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{files_of_hosts, image_commands, look, ownership, record};
@@ -18,6 +16,8 @@ use crate::upgrade::document::{Direction, Document};
 use crate::upgrade::hooks::{self, Hooks};
 use crate::upgrade::{backup_copies, host_steps};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ImageKind;
 
 /// Names of the phases after which `--pause-after` can pause.
 pub(crate) const CONTROL_PLANE: &str = "finish";

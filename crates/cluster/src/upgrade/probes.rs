@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::image::ClusterImage;
 use crate::runtime::Action;
 use crate::runtime::nodes::{api, say};
 use crate::upgrade::document::{Choices, Document};
@@ -12,6 +11,7 @@ use imgctl_base::image::EMBEDDED_IMAGES;
 use imgctl_kube::api::Api;
 use imgctl_kube::drain;
 use imgctl_kube::probe::{Probe, Times, probe};
+use imgctl_model::image::ClusterImage;
 
 /// Label of a rootfs image that names an embedded image with `sh` for probe Pods.
 const LABEL: &str = "imgctl.io/probe-image";

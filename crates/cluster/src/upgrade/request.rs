@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::image::ClusterImage;
 use crate::runtime::{setting::Setting, version::minor};
 use crate::upgrade::document::{Choices, Direction, Release};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Digest, EMBEDDED_IMAGES};
+use imgctl_model::image::ClusterImage;
 
 /// A current or target rootfs image of the cluster.
 #[derive(Clone, Debug, PartialEq)]

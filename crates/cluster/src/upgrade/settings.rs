@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster::context::MASTER;
 use crate::runtime::setting::Component;
 use crate::upgrade::document::{CANNOT_BE_REACHED, Document, HostBefore, few};
 use crate::upgrade::observation::{HostSeen, Observation};
 use crate::upgrade::request::Request;
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::restart::{BothWays, ContainerPrediction};
+use imgctl_model::context::MASTER;
 
 /// Reports whether steps run on a host. The first control plane changes the cluster's objects.
 pub(super) fn touch(observation: &Observation, request: &Request<'_>, host: &HostSeen) -> bool {

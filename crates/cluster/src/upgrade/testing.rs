@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{image::ImageKind, testing::image};
 use crate::upgrade::document::{Choices, Direction, Document};
 use crate::upgrade::observation::{ApiSeen, HostSeen, NodeAddress, NodeSeen, Observation, PodSeen};
 use crate::upgrade::plan::{Planned, plan};
 use crate::upgrade::request::{Request, Target};
 use imgctl_base::{error::Result, image::Digest};
 use imgctl_host::agent::protocol::Facts;
+use imgctl_model::{image::ImageKind, testing::image};
 
 /// A healthy Kubernetes cluster at one version.
 pub fn kubernetes(masters: usize, workers: usize, version: &str) -> Observation {

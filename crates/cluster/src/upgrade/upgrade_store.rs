@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::state_files::StateFiles;
 use crate::pipeline::step::journals;
 use crate::upgrade::document::{Direction, Document, Release};
 use crate::upgrade::observation::Observation;
@@ -28,6 +27,7 @@ use imgctl_base::fs::atomic::{self, write_private as write};
 use imgctl_base::fs::directory;
 use imgctl_journal::event::Outcome;
 use imgctl_journal::{Journal, Past, Record, past};
+use imgctl_model::state_files::StateFiles;
 
 /// Maximum size of a file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;

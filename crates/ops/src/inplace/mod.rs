@@ -13,7 +13,6 @@ use crate::front_end::{Announcement, Consent, InPlace};
 use crate::operation::Operation;
 use crate::{session::Session, work::declined};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::state::own_name;
 use imgctl_inplace::request::{Desired, Pace, Request, Resize, Selection, TemplatePolicy, Verify};
 use imgctl_inplace::target::{Access, Target};
 use imgctl_inplace::{batches::Share, plan::Plan, pull_access, rollback};
@@ -23,6 +22,7 @@ use imgctl_inplace::{journal, journal::Past};
 use imgctl_inplace::{planner, planner::Inputs};
 use imgctl_inplace::{world, world::World};
 use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::state::own_name;
 
 /// Interval between two checks of Pods.
 const POLL: Duration = Duration::from_secs(1);

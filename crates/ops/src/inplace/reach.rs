@@ -13,8 +13,6 @@ use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::make_private;
 use imgctl_base::image::Digest;
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::cluster::state::Held;
 use imgctl_cluster::runtime::{HostPool, nodes};
 use imgctl_inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_inplace::target::{Images, RegistryImages};
@@ -22,6 +20,8 @@ use imgctl_inplace::{object::Node, world::World};
 use imgctl_journal::interrupt::Interrupt;
 use imgctl_kube::lease::{self, Outage};
 use imgctl_kube::{api::Api, client};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::state::Held;
 use imgctl_registry::{Client, ClientOptions, credentials::Login};
 
 /// The cluster whose Pods to change.

@@ -11,7 +11,6 @@ use crate::report::progress::{ProgressEvent, Step, parts};
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
-use imgctl_cluster::cluster::state::State;
 use imgctl_cluster::upgrade::document::Document;
 use imgctl_cluster::upgrade::report::Report;
 use imgctl_cluster::upgrade::restarts::forward;
@@ -19,6 +18,7 @@ use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_inplace::journal as in_place;
 use imgctl_journal::{Record, readable};
 use imgctl_kube::restart::{Actual, ContainerPrediction, Verdict};
+use imgctl_model::state::State;
 use imgctl_report::model::run::{
     Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
     StepRun,

@@ -15,9 +15,6 @@ use crate::upgrade::{close::tell_late, identity, lag};
 use crate::work::Work;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform, Reference};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::state::own_name;
 use imgctl_cluster::pipeline::executor::{Summary, unfinished};
 use imgctl_cluster::pipeline::{change::Planned, execution_context::ExecutionContext, step::Step};
 use imgctl_cluster::runtime::{
@@ -35,6 +32,9 @@ use imgctl_cluster::upgrade::{
 use imgctl_journal::event::{Listener, NullListener};
 use imgctl_journal::{Past, interrupt::Interrupt};
 use imgctl_kube::{api::Api, lease};
+use imgctl_model::context::ClusterContext;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::state::own_name;
 
 /// Interval at which a running upgrade checks for a pause request.
 const LOOK: Duration = Duration::from_secs(1);

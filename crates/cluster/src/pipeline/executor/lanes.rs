@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::cluster::context::Host;
 use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
 use crate::pipeline::executor::running::{StepWatch, WatchedPool};
 use crate::pipeline::executor::{Failure, Run, millis};
-use crate::pipeline::redact;
 use crate::pipeline::step::{OnFailure, Order, Phase, Step, StepContext, Work};
 use crate::runtime::action::{HostPool, Repeat, Site};
 use imgctl_base::error::{Error, Kind, Result};
@@ -20,6 +18,8 @@ use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::OutputLine;
 use imgctl_journal::Record;
 use imgctl_journal::event::{Event, Outcome, Sources};
+use imgctl_model::context::Host;
+use imgctl_model::redact;
 
 /// Runs a phase with as many threads as its order and the limit allow.
 pub(super) fn run(run: &Run<'_>, phase: &Phase) {

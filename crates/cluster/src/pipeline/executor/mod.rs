@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::pipeline::executor::decision::{Decision, decide};
 use crate::pipeline::step::{Lane, OnFailure, Phase, Plan, journals};
 use crate::runtime::action::HostPool;
@@ -29,6 +28,7 @@ use imgctl_base::workers::lock;
 use imgctl_journal::event::{Event, Listener, Outcome};
 use imgctl_journal::interrupt::Interrupt;
 use imgctl_journal::{Journal, Past, Record, past};
+use imgctl_model::context::{ClusterContext, Host};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -435,10 +435,10 @@ impl<'a> Run<'a> {
         let cause = &first.error;
         let mut error = Error::new(cause.kind(), message);
         if told.len() == 1 {
-            error = error.caused_by(crate::pipeline::redact::error(cause, self.redactor));
+            error = error.caused_by(imgctl_model::redact::error(cause, self.redactor));
         } else {
             error = error.lines(told.iter().map(|failure| {
-                let cause = crate::pipeline::redact::error(&failure.error, self.redactor);
+                let cause = imgctl_model::redact::error(&failure.error, self.redactor);
                 format!("  {} (attempt {}): {cause}", failure.step, failure.attempt)
             }));
             let hints: BTreeSet<&str> = told.iter().flat_map(|one| one.error.hints()).collect();

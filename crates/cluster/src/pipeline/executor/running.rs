@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::cluster::context::Host;
 use crate::runtime::{action::HostPool, wait::WAITING};
 use imgctl_base::error::Result;
 use imgctl_base::workers::lock;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Outcome, OutputLine, Run};
+use imgctl_model::context::Host;
 
 #[derive(Default)]
 pub(super) struct Running {

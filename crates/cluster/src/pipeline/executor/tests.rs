@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::{path::Path, time::Duration};
 
 use super::*;
-use crate::cluster::context::ClusterContext;
 use crate::pipeline::change::{self, Change, Planned};
 use crate::pipeline::step::{Order, Step, Work};
 use crate::pipeline::testing::{
     Bare, Behaviour, SimulatedFiles, SimulatedPool, SimulatedStateStore, Simulation, hosts,
     sample_context,
 };
-use crate::pipeline::{execution_context::ExecutionContext, maintain, redact::of_cluster};
+use crate::pipeline::{execution_context::ExecutionContext, maintain};
 use imgctl_base::image::Digest;
+use imgctl_model::context::ClusterContext;
+use imgctl_model::redact::of_cluster;
 
 /// Events in the order of arrival.
 #[derive(Default)]

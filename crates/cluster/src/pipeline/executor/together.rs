@@ -8,13 +8,13 @@ use jiff::Timestamp;
 
 use crate::pipeline::executor::lanes::{Ending, Task};
 use crate::pipeline::executor::{Run, running::WatchedPool};
-use crate::pipeline::redact;
 use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
 use crate::sync::execute::Origin;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::workers::lock;
 use imgctl_journal::Record;
 use imgctl_journal::event::{CONTROLLER, Event, Outcome, REGISTRY, Sources};
+use imgctl_model::redact;
 
 /// Runs the phase and retries hosts that lost their connection.
 pub(super) fn run(run: &Run<'_>, phase: &Phase, work: &dyn BatchWork) {

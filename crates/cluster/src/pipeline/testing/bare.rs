@@ -1,11 +1,11 @@
 //! The runtime of the simulation.
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::Line;
 use crate::runtime::{Action, Runtime};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// A runtime whose steps each consist of one command. Creating a cluster, joining and leaving must
 /// not be repeated.

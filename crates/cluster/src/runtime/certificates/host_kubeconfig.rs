@@ -6,10 +6,10 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::control_plane::{Entries, Login, named, render};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
+use imgctl_model::state_files::StateFiles;
 use imgctl_template::yaml;
 
 /// The controller's copy, below the cluster's directory.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
 use imgctl_base::error::{Context, Error, Result};
+use imgctl_model::state_files::StateFiles;
 
 /// Root of trust for all other certificates and tokens.
 pub(crate) struct Pki {

@@ -7,11 +7,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::authority::{Algorithm, Authority};
 use crate::runtime::certificates::{again, pki};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::atomic::remove_tree;
+use imgctl_model::state_files::StateFiles;
 
 const DIRECTORY: &str = "pki/rotation";
 /// Exists while a rotation is open.

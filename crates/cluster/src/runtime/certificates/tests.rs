@@ -2,11 +2,11 @@
 
 use std::{path::Path, path::PathBuf, process::Command, time::Duration};
 
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::authority::{Algorithm, Authority, Key};
 use crate::runtime::certificates::control_plane::{self, Member, Signer};
 use crate::runtime::certificates::validity::{Validity, now};
 use crate::runtime::certificates::{inspect, pki::Pki};
+use imgctl_model::state_files::StateFiles;
 
 fn member(minor: u32) -> Member {
     Member {

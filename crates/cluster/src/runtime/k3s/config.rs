@@ -5,13 +5,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::registry_access::random;
 use crate::runtime::{ImageFiles, action::Site, load_balancer::API_PORT};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::registry_access::random;
 use imgctl_template::yaml;
 
 /// Name that hosts use to reach the API.
@@ -356,10 +356,10 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cluster::context::Paths;
-    use crate::cluster::image::{ClusterImage, ImageKind};
     use imgctl_base::image::Digest;
     use imgctl_host::host::address::Address;
+    use imgctl_model::context::Paths;
+    use imgctl_model::image::{ClusterImage, ImageKind};
 
     pub(in crate::runtime::k3s) struct Files(pub(in crate::runtime::k3s) &'static str);
 
@@ -387,7 +387,7 @@ pub(super) mod tests {
             uid: None,
             renew_certificates: None,
             share_images: None,
-            shared: crate::cluster::variables::SharedCache::default(),
+            shared: imgctl_model::variables::SharedCache::default(),
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),
@@ -407,7 +407,7 @@ pub(super) mod tests {
                 layers: Vec::new(),
             }],
             paths: Paths::new("/var/lib/sealos", "k"),
-            state: crate::cluster::state_files::StateFiles::plain("/nowhere"),
+            state: imgctl_model::state_files::StateFiles::plain("/nowhere"),
             environment: std::collections::BTreeMap::new(),
             flag_environment: std::collections::BTreeMap::new(),
             registry: None,
@@ -484,9 +484,9 @@ pub(super) mod tests {
     fn hosts_of_an_adopted_cluster_get_its_own_options() {
         let document = "apiVersion: k3s.cattle.io/v1\nkind: Config\ndisable: [traefik]\ntls-san: [k.example]\nhttps-listen-port: '7443'";
         let mut context = context(&[document]);
-        let adopted = crate::cluster::clusterfile::Adopted {
+        let adopted = imgctl_model::clusterfile::Adopted {
             runtime: "k3s".into(),
-            ..crate::cluster::clusterfile::Adopted::default()
+            ..imgctl_model::clusterfile::Adopted::default()
         };
         context.adopted = Some(adopted.image());
         let of = |context: &ClusterContext, host: usize, role| -> Value {

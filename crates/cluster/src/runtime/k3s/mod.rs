@@ -14,7 +14,6 @@ mod upgrade;
 pub(crate) use config::{AGENT_TOKEN, DATA_DIRECTORY, password, tokens_of};
 use config::{API_NAME, Role};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::certificates::host_kubeconfig;
 use crate::runtime::k3s::host::DATA;
@@ -24,6 +23,7 @@ use crate::runtime::{Action, ImageFiles, Runtime, nodes, upgrade::Upgrader};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
 
 const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
 const KUBECTL: &str = "k3s kubectl";

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ClusterImage;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::k3s::config::{self, Role};
 use crate::runtime::k3s::steps::{
@@ -18,6 +16,8 @@ use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::{Action, ImageFiles};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
 use imgctl_template::yaml;
 
 /// Options that decide on networks, data and identity.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::k3s::config::Role;
 use crate::runtime::k3s::reconfigure::{self, Reconfigurer};
@@ -21,6 +20,7 @@ use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version, wait::waiting};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
+use imgctl_model::{context::ClusterContext, image::ClusterImage};
 
 const PATIENCE: Duration = Duration::from_secs(420);
 const LONG: Duration = Duration::from_secs(30 * 60);

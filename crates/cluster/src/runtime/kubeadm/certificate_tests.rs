@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
-use crate::cluster::state_files::StateFiles;
 use crate::renewal::host::{World, run};
 use crate::renewal::record::State;
 use crate::renewal::settings::Settings;
@@ -24,6 +22,8 @@ use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::Times;
 use imgctl_kube::testing::stand_in::StandIn;
+use imgctl_model::context::{ClusterContext, Host, MASTER, NODE};
+use imgctl_model::state_files::StateFiles;
 
 const FIRST: &str = "10.0.0.11";
 const SECOND: &str = "10.0.0.12";

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value, json};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::certificates::authority::{Algorithm, canonical};
 use crate::runtime::certificates::{control_plane::Member, validity::Validity};
 use crate::runtime::kubeadm::documents::{Documents, at, set};
@@ -15,6 +14,7 @@ use crate::runtime::kubeadm::{defaults, write};
 use crate::runtime::{kubeadm::version::Version, load_balancer::API_PORT};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Name that hosts use to reach the API.
 pub(crate) const API_NAME: &str = "apiserver.cluster.local";

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::Host;
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::init::hostname;
 use crate::runtime::kubectl::{Condition, Kubectl};
 use crate::runtime::wait::until_well;
 use imgctl_base::error::Result;
+use imgctl_model::context::Host;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str =

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::kubeadm::defaults;
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Observed state of one host or, in a plan, its expected state.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::host_state::{HostState, unix, variable};
 use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::{config::Config, place::write};
 use imgctl_base::error::Result;
+use imgctl_model::context::{ClusterContext, Host};
 
 const FILE: &str = "kubeadm-cluster.yaml";
 

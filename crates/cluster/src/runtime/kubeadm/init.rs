@@ -4,7 +4,6 @@ use std::{net::IpAddr, time::Duration};
 
 use serde_json::Value;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::host_kubeconfig;
 use crate::runtime::kubeadm::config::{API_NAME, Config};
@@ -13,6 +12,7 @@ use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubectl::{ADMIN_CONF, quoted};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_host::agent::protocol::HostsBlock;
+use imgctl_model::context::{ClusterContext, Host};
 use imgctl_template::yaml;
 
 pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";

@@ -6,8 +6,6 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::registry_access::random;
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::{API_NAME, Config, lvscare_image};
 use crate::runtime::kubeadm::init::{self, API_MANIFEST, IGNORED, Once};
@@ -18,6 +16,8 @@ use crate::runtime::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_bal
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::registry_access::random;
 use imgctl_template::yaml;
 
 const LONG: Duration = Duration::from_secs(30 * 60);

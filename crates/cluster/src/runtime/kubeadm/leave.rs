@@ -1,7 +1,6 @@
 //! Removing a host from a cluster that continues to run, and removing from a host what kubeadm and
 //! its cluster created there.
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::init::{self, hosts_block};
 use crate::runtime::kubeadm::{etcd, lvscare, settings::etc};
@@ -10,6 +9,7 @@ use crate::runtime::{load_balancer, nodes};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::HostsBlock;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
 
 pub(super) fn actions(
     context: &ClusterContext,

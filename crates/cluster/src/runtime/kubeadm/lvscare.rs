@@ -3,11 +3,11 @@
 
 use serde_json::json;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line};
 use crate::runtime::load_balancer::API_PORT;
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host};
 use imgctl_template::yaml;
 
 const NAME: &str = "kube-sealos-lvscare";

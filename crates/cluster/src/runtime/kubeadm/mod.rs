@@ -38,8 +38,6 @@ use host_state::HostState;
 use settings::Settings;
 use version::Version;
 
-use crate::cluster::context::{ClusterContext, Host};
-use crate::cluster::image::ImageKind;
 use crate::runtime::{
     Action, ImageFiles, Runtime, certificates::validity::Validity, load_balancer,
     rotation::Rotator, upgrade::Upgrader,
@@ -47,6 +45,8 @@ use crate::runtime::{
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_kube::drain;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ImageKind;
 
 /// Runtime of images labeled `distribution=kubernetes` or `kubeadm`, or without that label.
 pub struct Kubeadm<'a> {

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{control_plane, host_kubeconfig, inspect};
 use crate::runtime::kubeadm::settings::{ALT_NAMES, Settings, alt_names, etc};
@@ -11,6 +10,7 @@ use crate::runtime::{
     certificates::authority::canonical, kubeadm::documents::set, kubectl::Kubectl, load_balancer,
 };
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 use imgctl_template::yaml;
 
 /// Paths below `/etc/kubernetes`.

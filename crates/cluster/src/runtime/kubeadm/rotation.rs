@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::authority::Authority;
 use crate::runtime::certificates::kubeconfig::{with_authority, with_client};
@@ -19,6 +18,7 @@ use crate::runtime::kubectl::{ADMIN_CONF, Kubectl, api_port, is_true};
 use crate::runtime::rotation::{Rotator, Which};
 use crate::runtime::wait::{until_well, waiting};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 const PKI: &str = "/etc/kubernetes/pki";
 /// Certificate of the authority that the controller manager signs with, while `ca.crt` has two.

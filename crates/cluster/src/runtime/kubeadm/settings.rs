@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::cluster::context::ClusterContext;
 use crate::runtime::action::Site;
 use crate::runtime::certificates::{pki::Pki, validity::Validity};
 use crate::runtime::kubeadm::config::{Config, Inputs};
 use crate::runtime::kubeadm::{host_state::HostState, version::Version};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::ClusterContext;
 
 /// Maximum size of a configuration file, in bytes. kubeadm has a similar limit.
 /// Names that were added to the API's certificate, below the state directory.

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::{collections::BTreeMap, io::Write as _};
 
 use super::*;
-use crate::cluster::context::{MASTER, NODE};
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::tests::{context, host};
 use crate::runtime::{HostPool, action::Site, nodes};
 use imgctl_base::image::{Descriptor, Digest};
@@ -17,6 +15,8 @@ use imgctl_host::agent::protocol::{
     OutputLine, PeerSource, Run,
 };
 use imgctl_host::agent::{Agent, BlobOpener};
+use imgctl_model::context::{MASTER, NODE};
+use imgctl_model::state_files::StateFiles;
 
 pub(in crate::runtime::kubeadm) struct Namespace {
     ip: String,

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::context::{MASTER, NODE, Paths};
-use crate::cluster::image::ClusterImage;
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::config::{Config, Inputs};
 use crate::runtime::kubeadm::documents::{Documents, at, merge};
 use crate::runtime::kubeadm::{host_state::HostState, version::Version};
 use imgctl_base::image::Digest;
 use imgctl_host::host::{address::Address, login::Login};
+use imgctl_model::context::{MASTER, NODE, Paths};
+use imgctl_model::image::ClusterImage;
+use imgctl_model::state_files::StateFiles;
 
 pub(super) fn host(ip: &str, role: &str) -> Host {
     Host {
@@ -52,7 +52,7 @@ pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) ->
         uid: None,
         renew_certificates: None,
         share_images: None,
-        shared: crate::cluster::variables::SharedCache::default(),
+        shared: imgctl_model::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts,
         leaving: Vec::new(),
@@ -439,7 +439,7 @@ fn container_images_that_were_embedded_again_are_pulled_again() {
     let kubeadm = Kubeadm::new(&NoFiles, Validity::default());
     let fingerprint = |content: &[u8]| {
         let mut context = context("v1.34.1", three(), Vec::new());
-        context.images[0].layers = vec![crate::cluster::image::ImageLayer {
+        context.images[0].layers = vec![imgctl_model::image::ImageLayer {
             descriptor: imgctl_base::image::Descriptor::new("layer", Digest::of(content), 0),
             diff_id: Digest::of(content),
             registry: true,
@@ -464,7 +464,7 @@ fn an_adopted_cluster_keeps_its_endpoint_and_settings() {
         "etcd": {"local": {"dataDir": "/data/etcd"}},
     });
     let mut context = context("v1.30.1", three(), vec![document]);
-    let adopted = crate::cluster::clusterfile::Adopted {
+    let adopted = imgctl_model::clusterfile::Adopted {
         runtime: "kubeadm".into(),
         version: "v1.30.1".into(),
         cluster_id: "uid".into(),

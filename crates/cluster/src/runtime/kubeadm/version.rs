@@ -1,7 +1,7 @@
 //! The Kubernetes version of a rootfs image and what depends on it.
 
-use crate::cluster::context::ClusterContext;
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::ClusterContext;
 
 /// Oldest minor version whose kubeadm can read the configuration that imgctl writes.
 const OLDEST: u32 = 22;

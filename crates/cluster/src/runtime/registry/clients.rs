@@ -1,7 +1,6 @@
 //! What a host's container runtime knows of the embedded registry: actions that write it, remove it and
 //! compare it. Names in the hosts file belong to pipeline/.
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::Action;
 use crate::runtime::action::Site;
 use crate::runtime::registry::containerd::{self, CONFIG, Looks};
@@ -11,6 +10,7 @@ use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
 
 /// Maximum size of a `hosts.toml`, in bytes.
 const LONGEST: u64 = 1 << 20;

@@ -5,13 +5,13 @@
 
 use std::sync::Mutex;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::HostPool;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::Run;
 use imgctl_host::agent::tree::registry_gc::{CollectRequest, Collected};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Prints the images of all containers of a host: names, digests of manifests, digests of configs.
 const RUNNING: &str = r#"set -o pipefail

@@ -4,12 +4,12 @@
 //! containerd refuses `config_path` beside `mirrors` and TLS settings of registries in the same file; such a
 //! file stays as it is.
 
-use crate::cluster::context::ClusterContext;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::containerd::{self, CONFIG, Looks, PLUGINS};
 use crate::runtime::registry::lines;
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::ClusterContext;
 
 /// The directory that images use.
 const DIRECTORY: &str = "/etc/containerd/certs.d";

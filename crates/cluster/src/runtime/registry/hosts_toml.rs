@@ -7,10 +7,10 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::registry::peer_access;
 use imgctl_base::secret::Secret;
 use imgctl_host::host::address::join_port;
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
 
 /// User and password with which a host asks the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
+    use imgctl_model::testing::context;
 
     #[test]
     fn each_host_asks_itself_first_and_the_others_share_the_rest() {
@@ -167,7 +167,7 @@ mod tests {
             let header = peers["header"]["Authorization"].as_str().unwrap();
             assert!(header.starts_with("Bearer ") && header != login.header(), "{header}");
         }
-        let only = crate::cluster::testing::context(&["master"]);
+        let only = imgctl_model::testing::context(&["master"]);
         let only = ClusterContext { share_images: Some(true), ..only };
         assert!(text(&only, &access, &only.hosts[0], None).contains("127.0.0.1:5051"));
     }

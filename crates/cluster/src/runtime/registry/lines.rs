@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::cluster::context::{ClusterContext, RegistryAccess};
-use crate::cluster::registry_access::HTPASSWD;
-use crate::cluster::variables::Variables;
 use crate::runtime::{Action, action::Line, own_binary, units};
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, RegistryAccess};
+use imgctl_model::registry_access::HTPASSWD;
+use imgctl_model::variables::Variables;
 
 pub(super) const PORT: &str = "IMGCTL_PORT";
 const LOGIN: &str = "IMGCTL_LOGIN";

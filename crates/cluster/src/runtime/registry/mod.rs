@@ -19,8 +19,8 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use crate::cluster::context::RegistryAccess;
 use crate::runtime::action::Line;
+use imgctl_model::context::RegistryAccess;
 
 pub use steps::{clean_steps, registry_steps};
 

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
@@ -15,6 +14,7 @@ use crate::runtime::registry::{clients, lines, logins, peers};
 use imgctl_base::error::Result;
 use imgctl_base::secret::Secret;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
 use imgctl_registry::server::hash_password;
 
 /// Variable in which images name the directory of their registry's configuration, and its default.

@@ -3,8 +3,8 @@
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::cluster::context::ClusterContext;
 use imgctl_base::secret::Secret;
+use imgctl_model::context::ClusterContext;
 
 /// Port of the service on every host.
 const PORT: u16 = 5051;
@@ -30,7 +30,7 @@ pub(crate) fn token(context: &ClusterContext, password: Option<&Secret>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::context;
+    use imgctl_model::testing::context;
 
     #[test]
     fn the_token_follows_the_password_and_is_not_the_password() {

@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
 use crate::runtime::action::{Line, Site};
 use crate::runtime::registry::hosts_toml::Login;
 use crate::runtime::registry::lines;
@@ -15,6 +14,7 @@ use imgctl_host::agent::Agent;
 use imgctl_host::agent::peers::Settings;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_host::containerd::SOCKET;
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
 
 /// Directory of containerd's content below its root.
 const CONTENT: &str = "io.containerd.content.v1.content";

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host, RegistryAccess};
-use crate::cluster::image::ClusterImage;
-use crate::cluster::registry_access::htpasswd;
 use crate::runtime::{Action, ImageFiles, action::Line, registry::lines};
 use imgctl_base::error::Result;
 use imgctl_base::quote::quote;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
+use imgctl_model::image::ClusterImage;
+use imgctl_model::registry_access::htpasswd;
 
 /// Labels and default scripts of images that include their own registry.
 const START: (&str, &str) = ("init-registry", "init-registry.sh");
@@ -105,7 +105,7 @@ fn script(
         return Ok(Some(value.to_owned()));
     }
     // A patch can include the script.
-    let is_patch = |image: &&ClusterImage| image.kind == crate::cluster::image::ImageKind::Patch;
+    let is_patch = |image: &&ClusterImage| image.kind == imgctl_model::image::ImageKind::Patch;
     for image in std::iter::once(rootfs).chain(context.images.iter().filter(is_patch)) {
         if files.read(image, &format!("scripts/{default}"))?.is_some() {
             return Ok(Some(default.to_owned()));

@@ -3,14 +3,14 @@
 use std::process::{Command, Output};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use crate::cluster::context::{ClusterContext, Host, Paths, RegistryAccess};
-use crate::cluster::image::{ClusterImage, ImageKind};
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::registry::{clean_steps, lines, registry_steps};
 use crate::runtime::{ImageFiles, action::Line};
 use imgctl_base::image::{Digest, media_type};
 use imgctl_base::{error::Result, secret::Secret};
 use imgctl_host::host::{address::Address, login::Login};
+use imgctl_model::context::{ClusterContext, Host, Paths, RegistryAccess};
+use imgctl_model::image::{ClusterImage, ImageKind};
+use imgctl_model::state_files::StateFiles;
 use imgctl_registry::layout::{Facts, Layout};
 use imgctl_registry::server::{LayoutBackend, Limits, ServeOptions, Server, hash_password};
 
@@ -39,7 +39,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
         uid: None,
         renew_certificates: None,
         share_images: None,
-        shared: crate::cluster::variables::SharedCache::default(),
+        shared: imgctl_model::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),

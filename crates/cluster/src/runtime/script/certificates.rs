@@ -4,7 +4,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Site};
 use crate::runtime::certificates::authority::{Algorithm, Authority};
 use crate::runtime::certificates::declared::{self, Declared, DeclaredAuthority};
@@ -13,6 +12,7 @@ use crate::runtime::certificates::validity::Validity;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_model::context::{ClusterContext, Host};
 
 const LONGEST_FILE: u64 = 1 << 20;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::again;
 use crate::runtime::certificates::declared::Declared;
@@ -11,6 +10,7 @@ use crate::runtime::rotation::{Rotator, Which};
 use crate::runtime::script::certificates::{controller_file, declared_file, read, text, write};
 use crate::runtime::script::{Script, rootfs};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 const LONG: Duration = Duration::from_secs(10 * 60);
 

@@ -6,11 +6,11 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use crate::cluster::{context::ClusterContext, image::ClusterImage, variables::Variables};
 use crate::runtime::script::{Script, rootfs};
 use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, action::Line, version};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::{context::ClusterContext, image::ClusterImage, variables::Variables};
 
 const LONG: Duration = Duration::from_secs(30 * 60);
 
@@ -213,10 +213,10 @@ fn cannot(image: &ClusterImage, label: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::image::ImageKind;
-    use crate::cluster::testing::{context, image};
     use crate::runtime::certificates::validity::Validity;
     use crate::runtime::upgrade::Renewal;
+    use imgctl_model::image::ImageKind;
+    use imgctl_model::testing::{context, image};
 
     fn script() -> Script {
         Script { validity: Validity::default() }

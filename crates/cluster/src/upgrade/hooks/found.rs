@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 
-use crate::cluster::context::ClusterContext;
 use crate::upgrade::hooks::legacy::{self, Script};
 use crate::upgrade::image_tree;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_model::context::ClusterContext;
 use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_store::store::Store;
 

@@ -8,13 +8,13 @@ mod legacy;
 
 use std::time::Duration;
 
-use crate::cluster::variables::Variables;
 use crate::runtime::Action;
 use crate::runtime::action::{Line, Site};
 use crate::runtime::upgrade::{Move, Place};
 use crate::upgrade::document::Document;
 pub use found::Hooks;
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_model::variables::Variables;
 
 /// Timeout of hooks if `--timeout` is not set.
 const LIMIT: Duration = Duration::from_secs(30 * 60);

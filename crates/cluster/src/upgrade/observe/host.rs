@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::cluster::context::Host;
 use crate::runtime::{certificates::inspect, kubectl::quoted};
 use crate::upgrade::observation::{CertificateSeen, HostSeen, KubeletSeen, ManifestSeen};
 use crate::upgrade::observe::Question;
@@ -12,6 +11,7 @@ use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{InventoryQuestion, Run};
 use imgctl_kube::restart::{RunningContainer, running};
+use imgctl_model::context::Host;
 use imgctl_template::yaml;
 
 /// Maximum output of a command, in bytes; the rest is ignored.

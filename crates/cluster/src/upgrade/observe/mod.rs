@@ -16,7 +16,6 @@ use serde_json::Value;
 
 pub(crate) use host::output;
 
-use crate::cluster::{context::ClusterContext, image::ImageKind};
 use crate::runtime::action::HostPool;
 use crate::upgrade::observation::{
     EtcdSeen, HostSeen, InstalledSeen, MemberSeen, NodeSeen, Observation,
@@ -25,6 +24,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
 use imgctl_kube::api::Api;
+use imgctl_model::{context::ClusterContext, image::ImageKind};
 
 /// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
@@ -187,7 +187,7 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
         if !seen.is_control_plane() || seen.unreachable.is_some() {
             continue;
         }
-        let known = |host: &&crate::cluster::context::Host| host.id() == seen.id;
+        let known = |host: &&imgctl_model::context::Host| host.id() == seen.id;
         let Some(host) = question.context.hosts.iter().find(known) else {
             continue;
         };

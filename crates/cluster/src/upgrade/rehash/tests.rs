@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::cluster::context::Host;
 use crate::pipeline::testing::{hosts, sample_context};
 use crate::runtime::action::HostPool;
 use crate::runtime::upgrade::{Place, Renewal};
@@ -15,6 +14,7 @@ use imgctl_host::agent::protocol::{Outcome, OutputLine, Run};
 use imgctl_host::containerd::rehash::Seen;
 use imgctl_kube::hash::{Minor, container_hash};
 use imgctl_kube::restart::{KubeletChange, RunningContainer, predict_both};
+use imgctl_model::context::Host;
 
 /// What a host with containerd and a kubelet is in.
 #[derive(Clone, Debug, PartialEq)]

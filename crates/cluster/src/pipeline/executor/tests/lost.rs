@@ -2,8 +2,8 @@
 //! hosts file.
 
 use super::*;
-use crate::cluster::context::Host;
 use crate::pipeline::status;
+use imgctl_model::context::Host;
 
 impl Stage {
     /// Returns the hosts on which steps of this name have begun since the last call of [`Self::hush`].
@@ -123,7 +123,7 @@ fn a_member_of_a_complete_cluster_that_has_nothing_of_it_is_no_member_by_its_fil
 fn lines_that_a_hosts_file_has_lost_are_told_and_written_again() {
     let directory = state();
     let mut context = cluster(directory.path());
-    context.registry = Some(crate::cluster::testing::registry());
+    context.registry = Some(imgctl_model::testing::registry());
     let stage = Stage::new(Behaviour::default());
     stage.create(&context).unwrap();
     let same = Change { verb: "run".to_owned(), ..Change::default() };

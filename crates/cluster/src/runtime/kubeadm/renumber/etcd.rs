@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::etcd;
 use crate::runtime::wait::{until_well, waiting};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::{agent::Agent, host::address::join_port};
+use imgctl_model::context::{ClusterContext, Host};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Until a container has restarted on a slow host.

@@ -10,7 +10,6 @@ mod stand_in_tests;
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::certificates::{inspect, pki::Pki};
 use crate::runtime::kubeadm::config::{Config, has_balancers};
@@ -19,6 +18,7 @@ use crate::runtime::kubeadm::settings::{Settings, etc};
 use crate::runtime::kubeadm::{init, place, renew};
 use crate::runtime::{kubectl::Kubectl, load_balancer, wait::waiting};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str = "on the host: `journalctl -u kubelet`, `crictl ps -a`, `crictl logs` of the \

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Site};
 use crate::runtime::kubeadm::readdress::Addresses;
 use crate::runtime::kubeadm::{place, settings::etc};
 use crate::runtime::kubectl::Kubectl;
 use crate::runtime::wait::until_well;
 use imgctl_base::error::Result;
+use imgctl_model::context::{ClusterContext, Host};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const HINT: &str = "`kubectl get configmap -A` on a control plane; then run the same command again";

@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::certificates::{inspect, validity::Validity};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, context, host};
 use crate::runtime::{HostPool, Runtime};
 use imgctl_host::agent::{Agent as _, protocol::FileToWrite, protocol::HostsBlock};
+use imgctl_model::context::{ClusterContext, Host, MASTER, NODE};
+use imgctl_model::state_files::StateFiles;
 
 const FIRST: &str = "10.0.0.11";
 const SECOND: &str = "10.0.0.12";

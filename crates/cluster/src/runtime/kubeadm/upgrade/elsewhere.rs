@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::action::{Action, Line, Site};
 use crate::runtime::kubeadm::config::Config;
 use crate::runtime::kubeadm::init::{self, Restored, hostname};
@@ -19,6 +18,7 @@ use crate::runtime::kubectl::{Kubectl, quoted};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::join_port;
 use imgctl_kube::lease::NAME as LEASE;
+use imgctl_model::context::{ClusterContext, Host};
 
 /// List of the saved files that static Pods name, below `files/`.
 const LIST: &str = "imgctl-local-files";

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use super::stand_in_tests::{Bed, FIRST, OLD, context_of, text};
-use crate::backup::content::{pack_controller, unpack_controller};
-use crate::cluster::context::{Host, MASTER};
-use crate::cluster::state_files::StateFiles;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Restoration, Upgrader as _};
 use crate::runtime::{Action, Runtime as _, certificates::validity::Validity, kubeadm::Kubeadm};
 use imgctl_host::agent::{Agent as _, protocol::FileToWrite};
+use imgctl_model::backup::{pack_controller, unpack_controller};
+use imgctl_model::context::{Host, MASTER};
+use imgctl_model::state_files::StateFiles;
 
 const NEW_FIRST: &str = "10.0.1.11";
 const NEW_SECOND: &str = "10.0.1.12";
@@ -22,7 +22,7 @@ const ETCDUTL: &str = "#!/bin/bash\n\
     while (($#)); do case $1 in --data-dir) mkdir -p \"$2/member\"; cp \"$snapshot\" \"$2/member/db\" ;; esac; shift; done\n";
 
 fn step<'a>(
-    context: &'a crate::cluster::context::ClusterContext,
+    context: &'a imgctl_model::context::ClusterContext,
     host: &'a Host,
     id: &'a str,
     back: bool,

@@ -32,12 +32,12 @@ use balancers::out_of_service;
 use reconfigure::Reconfigurer;
 use target::Target;
 
-use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::kubeadm::{Kubeadm, config::has_balancers, defaults::PAPERS, version::Version};
 use crate::runtime::setting::Setting;
 use crate::runtime::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::runtime::{Action, load_balancer, version};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::{context::ClusterContext, image::ClusterImage};
 
 impl Upgrader for Kubeadm<'_> {
     fn version(&self, image: &ClusterImage) -> Result<String> {

@@ -1,12 +1,12 @@
 //! Runs upgrade and rollback on "hosts" with the stand-ins of tests/kubeadm.
 
-use crate::cluster::context::{ClusterContext, Host, MASTER, NODE};
-use crate::cluster::testing::encrypted_state;
 use crate::runtime::kubeadm::stand_in_tests::{Hosts, Namespace};
 use crate::runtime::kubeadm::tests::{NoFiles, context, host};
 use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
 use crate::runtime::{Action, Runtime as _, certificates::validity::Validity, kubeadm::Kubeadm};
 use imgctl_host::agent::{Agent as _, protocol::FileToWrite};
+use imgctl_model::context::{ClusterContext, Host, MASTER, NODE};
+use imgctl_model::testing::encrypted_state;
 
 pub(super) const OLD: &str = "v1.34.1";
 pub(super) const NEW: &str = "v1.35.2";

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::kubeadm::upgrade::reconfigure::rules::{self, Rule};
 use crate::runtime::kubeadm::{Kubeadm, config::Config};
 use crate::runtime::setting::{Component, Difference, Setting, differences};
 use imgctl_base::error::{Error, Result};
+use imgctl_model::context::{ClusterContext, Host};
 
 /// Kinds of documents in the order of a plan.
 const KINDS: [&str; 5] = [

@@ -15,7 +15,6 @@ mod tried;
 
 use change::{Change, settings};
 
-use crate::cluster::{context::ClusterContext, image::ClusterImage};
 use crate::runtime::kubeadm::Kubeadm;
 use crate::runtime::kubeadm::config::has_balancers;
 use crate::runtime::kubeadm::upgrade::balancers::out_of_service;
@@ -25,6 +24,7 @@ use crate::runtime::setting::{Component, Setting};
 use crate::runtime::upgrade::{Move, Place, Upgrader};
 use crate::runtime::{Action, load_balancer};
 use imgctl_base::error::Result;
+use imgctl_model::{context::ClusterContext, image::ClusterImage};
 
 /// Returns the settings that differ, for a plan.
 pub(super) fn settings_of(

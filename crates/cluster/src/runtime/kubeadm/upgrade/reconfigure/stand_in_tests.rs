@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::context::{ClusterContext, Host};
 use crate::runtime::Action;
 use crate::runtime::certificates::validity::Validity;
 use crate::runtime::kubeadm::Kubeadm;
@@ -11,6 +10,7 @@ use crate::runtime::kubeadm::upgrade::reconfigure::settings_of;
 use crate::runtime::kubeadm::upgrade::stand_in_tests::{Bed, FIRST, OLD, context_of, text};
 use crate::runtime::setting::Component;
 use crate::runtime::upgrade::{Move, Place, Renewal, Upgrader as _};
+use imgctl_model::context::{ClusterContext, Host};
 
 const SECOND: &str = "10.0.0.12";
 const WORKER: &str = "10.0.0.21";
