@@ -14,7 +14,7 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 18] = [
+const CRATES: [(&str, &[&str]); 20] = [
     ("base", &[]),
     ("age", &["base"]),
     ("bake", &["base"]),
@@ -26,22 +26,27 @@ const CRATES: [(&str, &[&str]); 18] = [
     ("transfer", &["age", "base", "registry", "report", "store"]),
     ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),
-    ("kube", &["base", "host"]),
+    ("kube", &["base"]),
     ("journal", &["base"]),
     ("inplace", &["base", "journal", "kube", "registry"]),
     ("model", &["age", "base", "host", "registry", "store", "template"]),
+    ("runtime", &["base", "host", "kube", "model", "registry", "template"]),
     (
-        "cluster",
+        "workflow",
         &[
-            "age", "base", "host", "journal", "kube", "model", "registry", "store", "template",
-            "transfer",
+            "age", "base", "host", "journal", "kube", "model", "registry", "runtime", "store",
+            "template", "transfer",
         ],
+    ),
+    (
+        "upgrade",
+        &["base", "host", "journal", "kube", "model", "runtime", "store", "template", "workflow"],
     ),
     (
         "ops",
         &[
-            "age", "base", "cluster", "host", "inplace", "journal", "kube", "model", "registry",
-            "report", "store", "transfer",
+            "age", "base", "host", "inplace", "journal", "kube", "model", "registry", "report",
+            "runtime", "store", "transfer", "upgrade", "workflow",
         ],
     ),
     ("console", &["base", "ops", "registry", "report", "store", "transfer"]),
@@ -79,7 +84,7 @@ const VERDICTS: [(&str, &str, &str); 7] = [
 /// As [`VERDICTS`], for who admits everything.
 const ARBITERS: [(&str, &str); 8] = [
     ("crates/build/src/build/base_image.rs", "a build without registries, which only tests make"),
-    ("crates/cluster/src/apps/steps.rs", "parts of an image that has been admitted"),
+    ("crates/workflow/src/apps/steps.rs", "parts of an image that has been admitted"),
     ("crates/ops/src/session.rs", "no policy exists"),
     (
         "crates/transfer/src/transfer/copy.rs",

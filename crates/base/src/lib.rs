@@ -4,6 +4,7 @@
 //!
 //! Must not depend on any other crate of the workspace.
 
+pub mod address;
 pub mod error;
 pub mod fs;
 pub mod image;

@@ -376,7 +376,7 @@ pub fn choose(
 
 /// Returns the address as sealos writes it: always with the port.
 fn written(address: &Address) -> String {
-    address::join_port(&address.name, address.port)
+    imgctl_base::address::join_port(&address.name, address.port)
 }
 
 #[cfg(test)]

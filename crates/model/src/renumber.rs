@@ -113,7 +113,8 @@ impl ClusterDocument {
             let addresses = self.addresses_of(group)?;
             if addresses.contains(&found) {
                 let ips = addresses.iter().map(|own| if *own == found { &exact.new } else { own });
-                let ips = ips.map(|own| address::join_port(&own.name, own.port)).collect();
+                let ips =
+                    ips.map(|own| imgctl_base::address::join_port(&own.name, own.port)).collect();
                 let renumbered = HostGroup { ips, ..group.clone() };
                 if let Some(group) = self.hosts.get_mut(at) {
                     *group = renumbered;

@@ -227,8 +227,8 @@ mod tests {
             (LoginFrom::Record, &flags, false),
             (LoginFrom::Flags, &Login::default(), false),
         ] {
-            let hosts = imgctl_cluster::pipeline::testing::hosts(1, 1);
-            let mut context = imgctl_cluster::pipeline::testing::sample_context(
+            let hosts = imgctl_workflow::pipeline::testing::hosts(1, 1);
+            let mut context = imgctl_workflow::pipeline::testing::sample_context(
                 "c",
                 hosts,
                 std::path::Path::new("/nowhere"),

@@ -12,7 +12,6 @@ use crate::front_end::{FrontEnd, Logins};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_base::quote::quote;
-use imgctl_cluster::runtime::{HostPool, ImageFiles};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::install::{self, Binaries};
 use imgctl_host::agent::remote::{Launch, Remote};
@@ -27,6 +26,7 @@ use imgctl_model::{
     local_addresses, name,
 };
 use imgctl_registry::Client;
+use imgctl_runtime::{HostPool, ImageFiles};
 use imgctl_store::store::{
     images::content, remote_layers::tree_without_registry, resolve::misspelled,
 };

@@ -8,11 +8,11 @@ use crate::cli::cluster_options::{ClusterArg, data_root, runtime_root};
 use crate::cli::context::Context;
 use crate::ui::table::{Table, counted, one_line};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::pipeline::step::journals;
 use imgctl_journal::{Past, past};
 use imgctl_model::{
     clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
 };
+use imgctl_workflow::pipeline::step::journals;
 
 /// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]

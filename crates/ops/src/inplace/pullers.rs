@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use imgctl_base::error::{Context as _, Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::quote::quote as quoted;
-use imgctl_cluster::runtime::action::HostPool;
 use imgctl_host::agent::{Agent, protocol::Run};
 use imgctl_inplace::{
     object,
@@ -19,6 +18,7 @@ use imgctl_inplace::{
 use imgctl_inplace::{plan::PodPlan, pre_pull::Puller};
 use imgctl_kube::api::Api;
 use imgctl_model::context::Host;
+use imgctl_runtime::action::HostPool;
 
 /// Timeout for a pull, in seconds.
 const TIMEOUT: u64 = 1800;

@@ -13,7 +13,6 @@ use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::make_private;
 use imgctl_base::image::Digest;
-use imgctl_cluster::runtime::{HostPool, nodes};
 use imgctl_inplace::pre_pull::{OrWithSecrets, Puller};
 use imgctl_inplace::target::{Images, RegistryImages};
 use imgctl_inplace::{object::Node, world::World};
@@ -23,6 +22,7 @@ use imgctl_kube::{api::Api, client};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::state::Held;
 use imgctl_registry::{Client, ClientOptions, credentials::Login};
+use imgctl_runtime::{HostPool, nodes};
 
 /// The cluster whose Pods to change.
 #[derive(Clone, Debug)]

@@ -18,8 +18,6 @@ use crate::report::summary::summary;
 use crate::session::Controller;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::directory;
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStore, word};
 use imgctl_model::clusterfile::Clusterfile;
 use imgctl_model::state::{State, States};
 use imgctl_model::state_identity::StateIdentity;
@@ -29,6 +27,8 @@ use imgctl_report::model::recorded::{
 };
 use imgctl_report::model::run::RunReport;
 use imgctl_report::model::{About, Kind};
+use imgctl_upgrade::document::Document;
+use imgctl_upgrade::upgrade_store::{UpgradeStore, word};
 
 /// Maximum number of runs that are listed of each cluster.
 const MOST_RUNS: usize = 200;

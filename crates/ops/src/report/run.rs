@@ -11,10 +11,6 @@ use crate::report::progress::{ProgressEvent, Step, parts};
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::report::Report;
-use imgctl_cluster::upgrade::restarts::forward;
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_inplace::journal as in_place;
 use imgctl_journal::{Record, readable};
 use imgctl_kube::restart::{Actual, ContainerPrediction, Verdict};
@@ -24,6 +20,10 @@ use imgctl_report::model::run::{
     StepRun,
 };
 use imgctl_report::model::{About, Kind};
+use imgctl_upgrade::document::Document;
+use imgctl_upgrade::report::Report;
+use imgctl_upgrade::restarts::forward;
+use imgctl_upgrade::upgrade_store::UpgradeStore;
 
 /// Bytes of a failed step's log, from its end.
 const LOG_OF_FAILED: u64 = 256 << 10;

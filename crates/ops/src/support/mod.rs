@@ -29,10 +29,10 @@ use imgctl_base::error::{Error, IoContext as _, Kind as ErrorKind, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::secret::Redactor;
 use imgctl_base::workers::map;
-use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::protocol::{OutputLine, Run};
 use imgctl_model::context::ClusterContext;
 use imgctl_model::redact::of_cluster;
+use imgctl_runtime::HostPool;
 
 /// Maximum size of one file in the archive, in bytes. Of longer ones, the end is kept.
 const LONGEST: usize = 1 << 20;

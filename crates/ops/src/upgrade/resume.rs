@@ -13,12 +13,12 @@ use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_cluster::runtime::nodes;
-use imgctl_cluster::upgrade::document::{Document, PauseAfter};
-use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_model::context::Paths;
 use imgctl_model::state_files::StateFiles;
+use imgctl_runtime::nodes;
+use imgctl_upgrade::document::{Document, PauseAfter};
+use imgctl_upgrade::mirror::{Copied, copied, directory};
+use imgctl_upgrade::upgrade_store::UpgradeStore;
 
 /// How an open document continues.
 #[derive(Clone, Copy, Debug, Default)]

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::agent::peers::Settings;
 use crate::agent::peers::wire::{HOLDERS, LONGEST, TOLD, Told};
-use crate::host::address::join_port;
+use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Secret;
