@@ -14,7 +14,7 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 20] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("base", &[]),
     ("age", &["base"]),
     ("bake", &["base"]),
@@ -23,8 +23,10 @@ const CRATES: [(&str, &[&str]); 20] = [
     ("registry", &["base"]),
     ("report", &["base"]),
     ("store", &["base", "template"]),
-    ("transfer", &["age", "base", "registry", "report", "store"]),
-    ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
+    ("transfer", &["age", "base", "registry", "store"]),
+    ("trust", &["base", "registry", "store", "transfer"]),
+    ("describe", &["base", "registry", "report", "store", "transfer", "trust"]),
+    ("build", &["base", "kubefile", "registry", "store", "template", "transfer", "trust"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),
     ("kube", &["base"]),
     ("journal", &["base"]),
@@ -49,7 +51,7 @@ const CRATES: [(&str, &[&str]); 20] = [
             "runtime", "store", "transfer", "upgrade", "workflow",
         ],
     ),
-    ("console", &["base", "ops", "registry", "report", "store", "transfer"]),
+    ("console", &["base", "describe", "ops", "registry", "report", "store"]),
 ];
 
 /// The root package: the command line.

@@ -18,7 +18,6 @@ use imgctl_ops::report::{RunRequest, of_in_place, of_run};
 use imgctl_report::Report;
 use imgctl_report::model::{self, plan::PlanReport};
 use imgctl_store::store::Image;
-use imgctl_transfer::describe;
 
 /// The program that makes reports.
 pub(crate) const GENERATOR: &str = concat!("imgctl ", env!("CARGO_PKG_VERSION"));
@@ -166,14 +165,14 @@ impl ImagePage {
     ) -> Result<String> {
         let store = context.store()?;
         let image = store.image_at(image, None)?;
-        let request = describe::Request {
+        let request = imgctl_describe::Request {
             image: &image,
             older: self.older.get(),
             findings: findings.iter().map(shown_finding).collect(),
             generator: GENERATOR,
             created: created(context)?,
         };
-        Ok(Report::Image(&describe::describe(store, request)?).to_html())
+        Ok(Report::Image(&imgctl_describe::describe(store, request)?).to_html())
     }
 }
 

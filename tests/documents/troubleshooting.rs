@@ -13,12 +13,13 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 66] = [
+const AREAS: [(&str, &str); 67] = [
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/console", "Reports"),
+    ("crates/describe", "Moving images"),
     ("crates/host", "Hosts: the agent"),
     ("crates/host/src/agent", "Hosts: the agent"),
     ("crates/host/src/host", "Hosts: SSH and sudo"),
@@ -52,7 +53,7 @@ const AREAS: [(&str, &str); 66] = [
     ("crates/template", "Templates and variables"),
     ("crates/transfer", "Moving images"),
     ("crates/transfer/src/backup", "Backup and restore"),
-    ("crates/transfer/src/trust", "Signatures and trust"),
+    ("crates/trust", "Signatures and trust"),
     ("crates/upgrade", "Upgrades and rollbacks"),
     ("crates/upgrade/src/adopt", "Adopting clusters"),
     ("crates/workflow", "Running clusters"),

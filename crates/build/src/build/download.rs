@@ -13,7 +13,7 @@ use imgctl_base::progress::{Reporter, Unit};
 use imgctl_registry::tls;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{StatusCode, Url};
 
