@@ -14,21 +14,44 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 22] = [
     ("base", &[]),
+    ("age", &["base"]),
     ("bake", &["base"]),
     ("kubefile", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
     ("report", &["base"]),
     ("store", &["base", "template"]),
-    ("transfer", &["base", "registry", "report", "store"]),
-    ("build", &["base", "kubefile", "registry", "store", "template", "transfer"]),
+    ("transfer", &["age", "base", "registry", "store"]),
+    ("trust", &["base", "registry", "store", "transfer"]),
+    ("describe", &["base", "registry", "report", "store", "transfer", "trust"]),
+    ("build", &["base", "kubefile", "registry", "store", "template", "transfer", "trust"]),
     ("host", &["base", "registry", "store", "template", "transfer"]),
-    ("kube", &["base", "host"]),
-    ("cluster", &["base", "host", "kube", "kubefile", "registry", "store", "template", "transfer"]),
-    ("ops", &["base", "cluster", "host", "kube", "registry", "report", "store", "transfer"]),
-    ("console", &["base", "ops", "registry", "report", "store", "transfer"]),
+    ("kube", &["base"]),
+    ("journal", &["base"]),
+    ("inplace", &["base", "journal", "kube", "registry"]),
+    ("model", &["age", "base", "host", "registry", "store", "template"]),
+    ("runtime", &["base", "host", "kube", "model", "registry", "template"]),
+    (
+        "workflow",
+        &[
+            "age", "base", "host", "journal", "kube", "model", "registry", "runtime", "store",
+            "template", "transfer",
+        ],
+    ),
+    (
+        "upgrade",
+        &["base", "host", "journal", "kube", "model", "runtime", "store", "template", "workflow"],
+    ),
+    (
+        "ops",
+        &[
+            "age", "base", "host", "inplace", "journal", "kube", "model", "registry", "report",
+            "runtime", "store", "transfer", "upgrade", "workflow",
+        ],
+    ),
+    ("console", &["base", "describe", "ops", "registry", "report", "store"]),
 ];
 
 /// The root package: the command line.
@@ -63,7 +86,7 @@ const VERDICTS: [(&str, &str, &str); 7] = [
 /// As [`VERDICTS`], for who admits everything.
 const ARBITERS: [(&str, &str); 8] = [
     ("crates/build/src/build/base_image.rs", "a build without registries, which only tests make"),
-    ("crates/cluster/src/apps/steps.rs", "parts of an image that has been admitted"),
+    ("crates/workflow/src/apps/steps.rs", "parts of an image that has been admitted"),
     ("crates/ops/src/session.rs", "no policy exists"),
     (
         "crates/transfer/src/transfer/copy.rs",
@@ -257,13 +280,33 @@ fn every_crate_uses_what_the_table_allows() {
         let used = dependencies(&manifest, "dependencies");
         let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(used, allowed, "crates/{name} uses other crates");
+        let (tests, code): (Vec<Source>, Vec<Source>) =
+            in_package(name, &format!("crates/{name}/src"))
+                .into_iter()
+                .partition(|source| is_for_tests(&source.path));
+        let named: BTreeSet<String> =
+            code.iter().flat_map(|source| crates_named(&self::code(&source.text))).collect();
+        assert_eq!(named, allowed, "the manifest of crates/{name} and its code differ");
+        let everywhere: BTreeSet<String> =
+            code.iter().chain(&tests).flat_map(|source| crates_named(&source.text)).collect();
         for other in dependencies(&manifest, "dev-dependencies") {
             assert!(
                 allowed.contains(&other) || other == name,
                 "the tests of crates/{name} use {other}"
             );
+            assert!(everywhere.contains(&other), "the tests of crates/{name} do not use {other}");
         }
     }
+}
+
+/// The crates of this workspace that a source names, without `imgctl_`.
+fn crates_named(code: &str) -> BTreeSet<String> {
+    code.match_indices("imgctl_")
+        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        .map(|(at, prefix)| (word(&code[at + prefix.len()..]), at + prefix.len()))
+        .filter(|(name, at)| code[at + name.len()..].starts_with("::"))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 #[test]

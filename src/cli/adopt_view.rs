@@ -6,8 +6,8 @@ use crate::cli::{context::Context, upgrade_view::findings_text};
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
-use imgctl_cluster::adopt::reading::{AdoptedHost, Adoption};
-use imgctl_cluster::pipeline::step::PlanView;
+use imgctl_upgrade::adopt::reading::{AdoptedHost, Adoption};
+use imgctl_workflow::pipeline::step::PlanView;
 
 /// Prints the cluster and the findings.
 pub(crate) fn show(adoption: &Adoption, context: &Context) -> Result<()> {

@@ -13,15 +13,18 @@ use crate::cli::{
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::quote::quote;
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, SecretSource, Ssh, Values};
-use imgctl_cluster::cluster::state_identity::StateIdentity;
-use imgctl_cluster::cluster::{context::DATA_ROOT, desired::HostFlags, name, variable};
-use imgctl_cluster::pipeline::{executor::Options, nodes::Wait};
-use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::sync::recipe::Delta;
+use imgctl_model::state_identity::StateIdentity;
+use imgctl_model::{
+    clusterfile,
+    clusterfile::{Clusterfile, SecretSource, Ssh, Values},
+};
+use imgctl_model::{context::DATA_ROOT, desired::HostFlags, name, variable};
 use imgctl_ops::layer_source::LayerSource;
 use imgctl_ops::session::{Controller, Session};
 use imgctl_ops::{install::Additions, work::RunOptions};
+use imgctl_runtime::certificates::validity::Validity;
+use imgctl_workflow::pipeline::{executor::Options, nodes::Wait};
+use imgctl_workflow::sync::recipe::Delta;
 
 /// The existing cluster to work on.
 #[derive(Args, Clone, Debug)]

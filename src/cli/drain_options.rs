@@ -7,9 +7,9 @@ use clap::Args;
 use crate::cli::choice::choice;
 use crate::cli::duration;
 use imgctl_base::error::Result;
-use imgctl_cluster::runtime::nodes;
-use imgctl_cluster::upgrade::document::OnTimeout;
 use imgctl_ops::work::RunOptions;
+use imgctl_runtime::nodes;
+use imgctl_upgrade::document::OnTimeout;
 
 /// Eviction of the Pods of a Node.
 #[derive(Args, Clone, Debug, Default)]

@@ -20,13 +20,9 @@ use imgctl_base::error::{IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_base::quote::quote;
 use imgctl_base::text::Lines;
-use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::pipeline::event::{Event, Listener, NullListener, Outcome as StepOutcome};
-use imgctl_cluster::pipeline::step::{CONTROLLER, LaneView, PlanView, StepView};
-use imgctl_cluster::pipeline::{change::Planned, executor::Summary, interrupt::Interrupt};
-use imgctl_cluster::upgrade::document::{Direction, Document, HostBefore};
-use imgctl_cluster::upgrade::plan::CANNOT_BE_REACHED;
-use imgctl_cluster::upgrade::window::WindowState;
+use imgctl_journal::event::{CONTROLLER, Event, Listener, NullListener, Outcome as StepOutcome};
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::context::Host;
 use imgctl_ops::front_end::{
     Announcement, BackedUp, ClusterNow, Consent, FrontEnd, InPlace, Logins, Outcome, Upgraded,
 };
@@ -36,6 +32,11 @@ use imgctl_ops::session::{Session, SshAccess};
 use imgctl_ops::upgrade::check_blockers;
 use imgctl_registry::ClientOptions;
 use imgctl_store::store::Store;
+use imgctl_upgrade::document::{Direction, Document, HostBefore};
+use imgctl_upgrade::plan::CANNOT_BE_REACHED;
+use imgctl_upgrade::window::WindowState;
+use imgctl_workflow::pipeline::step::{LaneView, PlanView, StepView};
+use imgctl_workflow::pipeline::{change::Planned, executor::Summary};
 
 /// The user at the terminal, or the reader of the output.
 struct Terminal<'a> {

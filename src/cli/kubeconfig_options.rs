@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::apps::prune::Prune;
 use imgctl_ops::apps::{Access, Push};
+use imgctl_workflow::apps::prune::Prune;
 
 /// A cluster of somebody else.
 #[derive(Args, Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use imgctl_registry::credentials::{Credentials, Login, Secret};
 use imgctl_registry::registries::{ConfigurationFiles, Registries};
 use imgctl_registry::{Client, ClientOptions};
 use imgctl_transfer::transfer::arbiter::Arbiter;
-use imgctl_transfer::trust::guard::Guard;
+use imgctl_trust::guard::Guard;
 
 /// Access to registries.
 #[derive(Args, Clone, Debug, Default)]

@@ -13,12 +13,11 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Descriptor;
 use imgctl_build::report::{self, Finding};
-use imgctl_cluster::inplace::plan::Plan;
+use imgctl_inplace::plan::Plan;
 use imgctl_ops::report::{RunRequest, of_in_place, of_run};
 use imgctl_report::Report;
 use imgctl_report::model::{self, plan::PlanReport};
 use imgctl_store::store::Image;
-use imgctl_transfer::describe;
 
 /// The program that makes reports.
 pub(crate) const GENERATOR: &str = concat!("imgctl ", env!("CARGO_PKG_VERSION"));
@@ -166,14 +165,14 @@ impl ImagePage {
     ) -> Result<String> {
         let store = context.store()?;
         let image = store.image_at(image, None)?;
-        let request = describe::Request {
+        let request = imgctl_describe::Request {
             image: &image,
             older: self.older.get(),
             findings: findings.iter().map(shown_finding).collect(),
             generator: GENERATOR,
             created: created(context)?,
         };
-        Ok(Report::Image(&describe::describe(store, request)?).to_html())
+        Ok(Report::Image(&imgctl_describe::describe(store, request)?).to_html())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::pipeline::event::{Event, Listener};
+use imgctl_journal::event::{Event, Listener};
 
 /// The report that is asked for, if any. Clones are the same.
 #[derive(Clone, Default)]

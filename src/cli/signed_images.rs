@@ -9,8 +9,8 @@ use imgctl_base::image::{Reference, reference::LOCAL_REGISTRY};
 use imgctl_registry::Client;
 use imgctl_store::store::{Named, ScratchDirectory};
 use imgctl_transfer::transfer::location::{Archived, Location};
-use imgctl_transfer::trust::payload::expanded;
-use imgctl_transfer::trust::place::Place;
+use imgctl_trust::payload::expanded;
+use imgctl_trust::place::Place;
 
 /// An image as the command line names it.
 pub(crate) enum Located {

@@ -11,12 +11,12 @@ use crate::cli::{context::Context, duration};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::secret::Secret;
 use imgctl_registry::Client;
-use imgctl_transfer::trust::keys::PrivateKey;
-use imgctl_transfer::trust::sigstore::root::{MAX_ROOT, TrustedRoot};
-use imgctl_transfer::trust::sigstore::sign::{
+use imgctl_trust::keys::PrivateKey;
+use imgctl_trust::sigstore::root::{MAX_ROOT, TrustedRoot};
+use imgctl_trust::sigstore::sign::{
     LogService, LogVersion, MAX_CONFIG, Sealer, Services, github_token,
 };
-use imgctl_transfer::trust::sigstore::verify::{Keyless, Pattern, SignerPattern};
+use imgctl_trust::sigstore::verify::{Keyless, Pattern, SignerPattern};
 
 /// Default of `--timeout`.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -12,9 +12,9 @@ use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::context::Host;
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::login::{ALIVE_INTERVAL, HostKeys, Login, Settings};
+use imgctl_model::context::Host;
 use imgctl_ops::hosts::HostSelection;
 
 /// Maximum length of a password or passphrase, in bytes.

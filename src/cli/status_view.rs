@@ -8,13 +8,13 @@ use crate::ui::status_screen::{Health, Shown as OnScreen, ShownHost};
 use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
 use imgctl_base::text::of_host;
-use imgctl_cluster::inplace::drift::Report;
-use imgctl_cluster::pipeline::nodes::NodeStatus;
-use imgctl_cluster::pipeline::status::{HostFacts, HostStatus, Status};
-use imgctl_cluster::renewal::inventory::{Found, OfHost};
-use imgctl_cluster::runtime::certificates::validity;
+use imgctl_inplace::drift::Report;
 use imgctl_ops::maintain::{ClusterStatus, LastBackup};
 use imgctl_ops::standing::Unfinished;
+use imgctl_runtime::certificates::validity;
+use imgctl_runtime::renewal::inventory::{Found, OfHost};
+use imgctl_workflow::pipeline::nodes::NodeStatus;
+use imgctl_workflow::pipeline::status::{HostFacts, HostStatus, Status};
 
 /// Prints a status as text.
 pub(crate) fn text(found: &ClusterStatus, context: &Context) -> Result<()> {

@@ -6,12 +6,12 @@ use crate::cli::choice::choice;
 use crate::cli::drain_options::DrainArgs;
 use crate::cli::duration;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::runtime::upgrade::Renewal;
-use imgctl_cluster::upgrade::document::{
+use imgctl_ops::upgrade::GivenChoices;
+use imgctl_runtime::upgrade::Renewal;
+use imgctl_upgrade::document::{
     Choices, HopMode, KeepContainers, KubeletSwap, OnFailure, PauseAfter, Strategy,
 };
-use imgctl_cluster::upgrade::window::Windows;
-use imgctl_ops::upgrade::GivenChoices;
+use imgctl_upgrade::window::Windows;
 
 /// How hosts are moved, during upgrades and rollbacks. All flags are optional, so that given values
 /// can be told from defaults.

@@ -7,12 +7,13 @@ use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
-use imgctl_cluster::pipeline::{event::Outcome, journal::Past, step::PlanView};
-use imgctl_cluster::upgrade::document::{Document, Finding, HostBefore, Release, Severity, few};
-use imgctl_cluster::upgrade::report::Report;
-use imgctl_cluster::upgrade::upgrade_store::{Ended, word};
-use imgctl_cluster::upgrade::window::{WindowState, Windows};
+use imgctl_journal::{Past, event::Outcome};
 use imgctl_ops::upgrade::Progress;
+use imgctl_upgrade::document::{Document, Finding, HostBefore, Release, Severity, few};
+use imgctl_upgrade::report::Report;
+use imgctl_upgrade::upgrade_store::{Ended, word};
+use imgctl_upgrade::window::{WindowState, Windows};
+use imgctl_workflow::pipeline::step::PlanView;
 
 /// Maximum number of containers listed for one host.
 const NAMED: usize = 20;
@@ -447,8 +448,8 @@ fn steps(open: &Document, past: &Past, context: &Context) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::upgrade::document::HopMode;
-    use imgctl_cluster::upgrade::testing::{document, kubernetes, request};
+    use imgctl_upgrade::document::HopMode;
+    use imgctl_upgrade::testing::{document, kubernetes, request};
 
     #[test]
     fn a_plan_is_told() {

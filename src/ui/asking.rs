@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ui::Ui;
-use imgctl_cluster::pipeline::event::{Event, Listener};
+use imgctl_journal::event::{Event, Listener};
 
 /// Passes events on, and asks a question after some of them.
 struct Asking<'a> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::ui::table::{Table, counted, cut, human, one_line};
 use crate::ui::{Terminal, edge};
 use imgctl_base::text::of_host;
-use imgctl_cluster::pipeline::event::{Event, Listener, Outcome};
+use imgctl_journal::event::{Event, Listener, Outcome};
 
 /// Maximum number of hosts listed; more are only counted.
 const MOST_LINES: usize = 20;
@@ -364,7 +364,7 @@ fn json_of(event: &Event, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::pipeline::event::Outcome;
+    use imgctl_journal::event::Outcome;
 
     fn view() -> HostsView {
         HostsView::new(Arc::new(Terminal::new(false)), true, false)
@@ -396,7 +396,7 @@ mod tests {
             host: "h001".into(),
             step: String::new(),
             bytes: 1_000_000,
-            from: imgctl_cluster::pipeline::event::Sources::default(),
+            from: imgctl_journal::event::Sources::default(),
         };
         view.take(&mut state, &moved);
         let lines = HostsView::drawing(&state);

@@ -31,7 +31,7 @@ pub(crate) use terminal::Terminal;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::progress::{Reporter, Silent};
 use imgctl_base::text::Lines;
-use imgctl_cluster::pipeline::event::Listener;
+use imgctl_journal::event::Listener;
 
 /// How to display progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

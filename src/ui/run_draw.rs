@@ -195,7 +195,7 @@ fn tone_of(line: &str) -> Tone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::pipeline::event::{Event, Outcome, Sources};
+    use imgctl_journal::event::{Event, Outcome, Sources};
     use ratatui_core::backend::TestBackend;
     use ratatui_core::style::Color;
     use ratatui_core::terminal::Terminal;

@@ -12,7 +12,7 @@ use crate::ui::hosts_view::HostsView;
 use crate::ui::run_draw;
 use crate::ui::run_state::RunState;
 use crate::ui::screen::{Screen, View};
-use imgctl_cluster::pipeline::event::{Event, Listener};
+use imgctl_journal::event::{Event, Listener};
 
 /// A run that is over sooner does not take the screen.
 const PATIENCE: Duration = Duration::from_millis(400);

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use imgctl_cluster::pipeline::event::{Event, Outcome, Sources};
-use imgctl_cluster::runtime::wait::WAITING;
+use imgctl_journal::event::{Event, Outcome, Sources};
+use imgctl_runtime::wait::WAITING;
 
 /// A step that has taken this long needs attention.
 pub(super) const SLOW: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 //!
 //! Must not depend on any other crate of the workspace.
 
+pub mod address;
 pub mod error;
 pub mod fs;
 pub mod image;
@@ -18,3 +19,4 @@ pub mod suggest;
 pub mod testing;
 pub mod text;
 pub mod wire;
+pub mod workers;

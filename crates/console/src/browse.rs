@@ -15,7 +15,6 @@ use imgctl_report::model::{About, Kind};
 use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::Store;
 use imgctl_store::store::images::{Image, ImageSummary, beginning, whole_tree};
-use imgctl_transfer::describe;
 
 /// Maximum number of entries of a folder that are listed.
 const MOST_ENTRIES: usize = 5000;
@@ -66,14 +65,14 @@ pub(crate) fn describe(
         .map(|older| find(store, older, platform.or(Some(&own_platform))))
         .transpose()
         .context(|| "cannot compare".to_owned())?;
-    let request = describe::Request {
+    let request = imgctl_describe::Request {
         image: &image,
         older: older.as_ref(),
         findings: Vec::new(),
         generator: &about.generator,
         created: about.created.clone(),
     };
-    let report = describe::describe(store, request)?;
+    let report = imgctl_describe::describe(store, request)?;
     let mut seen = HashSet::from([digest.to_owned()]);
     let mut others = Vec::new();
     for named in store.names()? {

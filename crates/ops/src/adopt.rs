@@ -12,17 +12,17 @@ use crate::session::Session;
 use crate::work::{Prepared, RunOptions, Work, declined};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::time::rfc3339;
-use imgctl_cluster::adopt::clusterfile::{clusterfile, with_logins};
-use imgctl_cluster::adopt::findings::findings;
-use imgctl_cluster::adopt::read::{Question, look, read};
-use imgctl_cluster::adopt::reading::{Adoption, Reading};
-use imgctl_cluster::adopt::steps;
-use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile};
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::cluster::{desired::HostFlags, local_addresses};
-use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::Agent;
+use imgctl_model::clusterfile::{Adopted, Clusterfile};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::{desired::HostFlags, local_addresses};
+use imgctl_runtime::HostPool;
+use imgctl_upgrade::adopt::clusterfile::{clusterfile, with_logins};
+use imgctl_upgrade::adopt::findings::findings;
+use imgctl_upgrade::adopt::read::{Question, look, read};
+use imgctl_upgrade::adopt::reading::{Adoption, Reading};
+use imgctl_upgrade::adopt::steps;
+use imgctl_workflow::pipeline::change::Planned;
 
 /// A cluster to adopt.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use crate::session::{Needed, Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::{Adopted, Clusterfile, Mount};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::{ClusterImage, ImageKind, check_together};
+use imgctl_model::clusterfile::{Adopted, Clusterfile, Mount};
+use imgctl_model::context::ClusterContext;
+use imgctl_model::image::{ClusterImage, ImageKind, check_together};
 
 /// Checks the images of a cluster together. Only an adopted cluster may be without a rootfs image.
 pub(crate) fn check_images(cluster: &Clusterfile, images: &[ClusterImage]) -> Result<()> {

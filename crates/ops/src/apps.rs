@@ -17,23 +17,27 @@ use crate::work::{RunOptions, Work, hold, replacement};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::{Digest, Platform, Reference};
-use imgctl_cluster::apps::here::{Here, Pool};
-use imgctl_cluster::apps::objects::ObjectAccess;
-use imgctl_cluster::apps::plan::{self, Item, Way};
-use imgctl_cluster::apps::prune::Prune;
-use imgctl_cluster::apps::record::{Installed, Records, State, application};
-use imgctl_cluster::apps::target::{Registry, Target};
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::pipeline::change::Planned;
-use imgctl_cluster::pipeline::image_commands::{UNINSTALL_SCRIPTS, uninstall_label};
-use imgctl_cluster::pipeline::{redact::of_cluster, step::Plan};
-use imgctl_cluster::runtime::ImageFiles as _;
 use imgctl_host::render::ConfigEdit;
 use imgctl_kube::api::Api;
 use imgctl_kube::client::narrow::{Narrowed, narrow};
 use imgctl_kube::lease::Outage;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::redact::of_cluster;
 use imgctl_registry::Client;
+use imgctl_runtime::ImageFiles as _;
 use imgctl_transfer::transfer::mirror_place::{Place, PlaceName};
+use imgctl_workflow::apps::here::{Here, Pool};
+use imgctl_workflow::apps::objects::ObjectAccess;
+use imgctl_workflow::apps::prune::Prune;
+use imgctl_workflow::apps::record::{Installed, Records, State, application};
+use imgctl_workflow::apps::target::{Registry, Target};
+use imgctl_workflow::apps::{
+    plan,
+    plan::{Item, Way},
+};
+use imgctl_workflow::pipeline::change::Planned;
+use imgctl_workflow::pipeline::image_commands::{UNINSTALL_SCRIPTS, uninstall_label};
+use imgctl_workflow::pipeline::step::Plan;
 
 /// The cluster, as the user names it.
 #[derive(Clone, Debug)]

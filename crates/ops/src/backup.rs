@@ -13,19 +13,22 @@ use crate::recipients::{read_key, recipients};
 use crate::session::Session;
 use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, steps};
+use imgctl_age::{Identities, Recipients};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::backup::content;
-use imgctl_cluster::backup::plan::{self, Backup, clear_staging};
-use imgctl_cluster::backup::schedule::{self, Schedule};
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::pipeline::event::NullListener;
-use imgctl_cluster::pipeline::interrupt::Interrupt;
 use imgctl_host::agent::protocol::FileToWrite;
+use imgctl_journal::event::NullListener;
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::backup as content;
+use imgctl_model::clusterfile::Clusterfile;
 use imgctl_registry::Client;
 use imgctl_registry::credentials::Login;
-use imgctl_transfer::age::{Identities, Recipients};
 use imgctl_transfer::backup::place::{Access, Place, tag_of};
+use imgctl_workflow::backup::{
+    plan,
+    plan::{Backup, clear_staging},
+};
+use imgctl_workflow::backup::{schedule, schedule::Schedule};
 
 #[derive(Clone, Debug)]
 pub struct BackupRequest {

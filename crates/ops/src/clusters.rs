@@ -4,7 +4,7 @@ use crate::report::recorded::{runs, summarized, told};
 use crate::session::Controller;
 use crate::standing::standing;
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::state::State;
+use imgctl_model::state::State;
 use imgctl_report::model::recorded::{ClusterSummary, RunSummary};
 
 /// A cluster in the list.

@@ -4,18 +4,17 @@ use std::path::PathBuf;
 
 use crate::operation::Operation;
 use imgctl_base::{error::Result, progress::Reporter};
-use imgctl_cluster::adopt::reading::Adoption;
-use imgctl_cluster::inplace::journal::{Event, Journal};
-use imgctl_cluster::inplace::{engine, plan::Plan};
-use imgctl_cluster::pipeline::check::Refusal;
-use imgctl_cluster::pipeline::{
-    change::Planned, event::Listener, executor::Summary, interrupt::Interrupt, step::PlanView,
-};
-use imgctl_cluster::upgrade::document::{Document, Finding};
-use imgctl_cluster::upgrade::report::Report;
-use imgctl_cluster::upgrade::window::{Moment, WindowState};
+use imgctl_inplace::journal::{Event, Journal};
+use imgctl_inplace::{engine, plan::Plan};
+use imgctl_journal::{event::Listener, interrupt::Interrupt};
 use imgctl_registry::{ClientOptions, credentials::Login};
 use imgctl_store::store::Store;
+use imgctl_upgrade::adopt::reading::Adoption;
+use imgctl_upgrade::document::{Document, Finding};
+use imgctl_upgrade::report::Report;
+use imgctl_upgrade::window::{Moment, WindowState};
+use imgctl_workflow::pipeline::check::Refusal;
+use imgctl_workflow::pipeline::{change::Planned, executor::Summary, step::PlanView};
 
 /// The program that started an operation.
 pub trait FrontEnd {

@@ -4,10 +4,13 @@
 use crate::operation::LoginFrom;
 use crate::session::Session;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::{context::ClusterContext, context::Host, name};
+use imgctl_base::workers::map;
 use imgctl_host::host::address::{Address, SSH_PORT, parse_list};
 use imgctl_host::host::{connect::Connections, login::Login};
-use imgctl_transfer::transfer::workers::map;
+use imgctl_model::{
+    context::{ClusterContext, Host},
+    name,
+};
 
 /// Hosts to work on: those of the list, or those of a cluster with its logins.
 #[derive(Clone, Debug, Default)]
@@ -224,8 +227,8 @@ mod tests {
             (LoginFrom::Record, &flags, false),
             (LoginFrom::Flags, &Login::default(), false),
         ] {
-            let hosts = imgctl_cluster::pipeline::testing::hosts(1, 1);
-            let mut context = imgctl_cluster::pipeline::testing::sample_context(
+            let hosts = imgctl_workflow::pipeline::testing::hosts(1, 1);
+            let mut context = imgctl_workflow::pipeline::testing::sample_context(
                 "c",
                 hosts,
                 std::path::Path::new("/nowhere"),

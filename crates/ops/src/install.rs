@@ -11,14 +11,14 @@ use crate::{
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
 use imgctl_base::suggest::closest;
-use imgctl_cluster::apps::prune::Prune;
-use imgctl_cluster::cluster::state::own_name;
-use imgctl_cluster::cluster::{
+use imgctl_model::state::own_name;
+use imgctl_model::{
     clusterfile::Clusterfile, context::ClusterContext, desired::HostFlags, image::ImageKind,
     local_addresses,
 };
-use imgctl_cluster::pipeline::{change, nodes::Wait};
-use imgctl_cluster::upgrade::document::few;
+use imgctl_upgrade::document::few;
+use imgctl_workflow::apps::prune::Prune;
+use imgctl_workflow::pipeline::{change, nodes::Wait};
 
 /// What a front end adds to a Clusterfile.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,10 @@ use crate::front_end::Logins;
 use crate::session::{Needed, Session};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::sync::source::{RegistryLayers, Source};
+use imgctl_model::context::{ClusterContext, Host};
 use imgctl_registry::Client;
 use imgctl_registry::client::access::Access;
+use imgctl_workflow::sync::source::{RegistryLayers, Source};
 
 /// `--source`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,27 +8,28 @@ use crate::standing::{Standing, standing};
 use crate::work::{RunOptions, Work};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::apps::prune::Prune;
-use imgctl_cluster::backup::schedule;
-use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::cluster::{
-    clusterfile::Phase, context::ClusterContext, context::Host, image::ClusterImage,
+use imgctl_inplace::{drift, drift::Report};
+use imgctl_model::state_files::StateFiles;
+use imgctl_model::{
+    clusterfile::Phase,
+    context::{ClusterContext, Host},
+    image::ClusterImage,
 };
-use imgctl_cluster::inplace::drift::{self, Report};
-use imgctl_cluster::pipeline::status::{self, Status};
-use imgctl_cluster::pipeline::system_pods::PodStatus;
-use imgctl_cluster::pipeline::{maintain, nodes::NETWORK_HINT};
-use imgctl_cluster::renewal::inventory::OfHost;
-use imgctl_cluster::runtime::certificates::control_plane::read_kubeconfig;
-use imgctl_cluster::runtime::certificates::inspect::{self, Certificate};
-use imgctl_cluster::runtime::certificates::rotation;
-use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::kubeadm::{Kubeadm, renew::Wanted};
-use imgctl_cluster::runtime::{HostPool, choice};
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
-use imgctl_kube::client;
+use imgctl_runtime::certificates::control_plane::read_kubeconfig;
+use imgctl_runtime::certificates::rotation;
+use imgctl_runtime::certificates::validity::Validity;
+use imgctl_runtime::certificates::{inspect, inspect::Certificate};
+use imgctl_runtime::kubeadm::{Kubeadm, renew::Wanted};
+use imgctl_runtime::renewal::inventory::OfHost;
+use imgctl_runtime::{HostPool, choice, control_plane};
+use imgctl_upgrade::upgrade_store::UpgradeStore;
+use imgctl_workflow::apps::prune::Prune;
+use imgctl_workflow::backup::schedule;
+use imgctl_workflow::pipeline::system_pods::PodStatus;
+use imgctl_workflow::pipeline::{maintain, nodes::NETWORK_HINT};
+use imgctl_workflow::pipeline::{status, status::Status};
 
-pub use imgctl_cluster::backup::last::LastBackup;
+pub use imgctl_workflow::backup::last::LastBackup;
 
 /// Files of a cluster's state with certificates.
 pub(crate) const KEPT_CERTIFICATES: [&str; 4] =
@@ -150,7 +151,7 @@ fn not_well(status: &Status) -> Error {
 /// queried.
 fn in_place(context: &ClusterContext, pool: &dyn HostPool) -> Option<Report> {
     let agent = pool.agent(context.first()?);
-    let asked = agent.and_then(client::connect).and_then(|api| drift::report(&*api, None));
+    let asked = agent.and_then(control_plane::connect).and_then(|api| drift::report(&*api, None));
     asked.inspect_err(|error| tracing::info!("images of Pods: {error}")).ok()
 }
 

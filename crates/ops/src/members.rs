@@ -6,10 +6,10 @@ use crate::session::Session;
 use crate::work::{Prepared, RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::{ClusterDocument, Clusterfile};
-use imgctl_cluster::cluster::{desired::HostFlags, diff::other_role};
-use imgctl_cluster::pipeline::{change, nodes::Wait};
 use imgctl_host::host::address::{self, Address, SSH_PORT};
+use imgctl_model::clusterfile::{ClusterDocument, Clusterfile};
+use imgctl_model::{desired::HostFlags, diff::other_role};
+use imgctl_workflow::pipeline::{change, nodes::Wait};
 
 #[derive(Clone, Debug)]
 pub struct Addition {
@@ -146,7 +146,7 @@ pub(crate) fn add_new_hosts(
                 }
                 known.push(address.to_string());
             } else {
-                new.push(address::join_port(&address.name, address.port));
+                new.push(imgctl_base::address::join_port(&address.name, address.port));
             }
         }
         Ok((!new.is_empty()).then(|| new.join(",")))

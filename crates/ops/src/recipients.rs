@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use imgctl_age::{Recipients, is_identity};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::directory::read_text;
 use imgctl_base::fs::secret_file::{self, Exposed};
 use imgctl_base::secret::Secret;
-use imgctl_transfer::age::{Recipients, is_identity};
 
 /// Maximum size of a file of recipients, identities or a passphrase, in bytes.
 const LONGEST: u64 = 1 << 20;

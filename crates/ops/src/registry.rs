@@ -9,15 +9,15 @@ use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
-use imgctl_cluster::cluster::context::RegistryAccess;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::registry_access::PASSWORD_VARIABLE;
-use imgctl_cluster::cluster::registry_password::PasswordChange;
-use imgctl_cluster::pipeline::registry_gc::{self, Kept};
-use imgctl_cluster::pipeline::registry_password;
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_model::context::RegistryAccess;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::registry_access::PASSWORD_VARIABLE;
+use imgctl_model::registry_password::PasswordChange;
+use imgctl_model::{clusterfile, clusterfile::Clusterfile};
 use imgctl_store::store::Store;
+use imgctl_upgrade::upgrade_store::UpgradeStore;
+use imgctl_workflow::pipeline::registry_password;
+use imgctl_workflow::pipeline::{registry_gc, registry_gc::Kept};
 
 /// Where the new password comes from.
 pub enum NewPassword<'a> {

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::lock::{Lock, Mode};
-use imgctl_cluster::renewal::host::{self, World};
-use imgctl_cluster::renewal::record::{Record, State};
-use imgctl_cluster::renewal::settings::Settings;
 use imgctl_host::agent::here::Here;
 use imgctl_kube::lease::Times;
 use imgctl_kube::{client, presented};
+use imgctl_runtime::renewal::record::{Record, State};
+use imgctl_runtime::renewal::settings::Settings;
+use imgctl_runtime::renewal::{host, host::World};
 
 /// How long a host waits for its turn, and for the cluster to be well: the next check comes anyway.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);

@@ -6,12 +6,12 @@ use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::cluster::renumber::Renumbering;
-use imgctl_cluster::pipeline::executor::Summary;
-use imgctl_cluster::pipeline::renumber::{self, Progress};
 use imgctl_host::host::connect::Connections;
+use imgctl_model::clusterfile::Clusterfile;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::renumber::Renumbering;
+use imgctl_workflow::pipeline::executor::Summary;
+use imgctl_workflow::pipeline::{renumber, renumber::Progress};
 
 #[derive(Clone, Debug)]
 pub struct Renumber {

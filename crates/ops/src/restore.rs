@@ -15,17 +15,20 @@ use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Digest;
-use imgctl_cluster::backup::content::{self, CLUSTERFILE, CONTROLLER};
-use imgctl_cluster::cluster::clusterfile::{Clusterfile, Status};
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::cluster::{context::Host, desired::HostFlags};
-use imgctl_cluster::pipeline::restore::Restore;
-use imgctl_cluster::pipeline::{change, look, nodes::Wait};
+use imgctl_model::clusterfile::{Clusterfile, Status};
+use imgctl_model::image::ClusterImage;
+use imgctl_model::state_files::StateFiles;
+use imgctl_model::{
+    backup as content,
+    backup::{CLUSTERFILE, CONTROLLER},
+};
+use imgctl_model::{context::Host, desired::HostFlags};
 use imgctl_transfer::backup::place::{self, Access};
 use imgctl_transfer::backup::{Found, Opened};
 use imgctl_transfer::transfer::location::{Archived, Location};
 use imgctl_transfer::transfer::source::ImageSource;
+use imgctl_workflow::pipeline::restore::Restore;
+use imgctl_workflow::pipeline::{change, look, nodes::Wait};
 
 /// Directory of unfinished restores, below the state directory.
 const STAGING: &str = "restore";

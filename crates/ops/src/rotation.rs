@@ -4,8 +4,8 @@ use crate::operation::Operation;
 use crate::session::Session;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::Result;
-use imgctl_cluster::pipeline::rotation::{self, Request};
-use imgctl_cluster::runtime::rotation::Which;
+use imgctl_runtime::rotation::Which;
+use imgctl_workflow::pipeline::{rotation, rotation::Request};
 
 #[derive(Clone, Debug)]
 pub struct Rotation {

@@ -2,11 +2,11 @@
 
 use crate::layer_source::LayerSource;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::pipeline::executor::Options;
-use imgctl_cluster::runtime::certificates::validity::Validity;
-use imgctl_cluster::runtime::{Runtime, nodes};
-use imgctl_cluster::sync::recipe::Delta;
 use imgctl_kube::drain;
+use imgctl_runtime::certificates::validity::Validity;
+use imgctl_runtime::{Runtime, nodes};
+use imgctl_workflow::pipeline::executor::Options;
+use imgctl_workflow::sync::recipe::Delta;
 
 /// How an operation runs, whatever it does.
 #[derive(Clone, Debug, Default)]

@@ -12,19 +12,21 @@ use crate::front_end::{FrontEnd, Logins};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::{Clusterfile, Surroundings};
-use imgctl_cluster::cluster::state::{State, States};
-use imgctl_cluster::cluster::state_identity::StateIdentity;
-use imgctl_cluster::cluster::{
-    context::ClusterContext, context::Host, image::ClusterImage, local_addresses, name,
-};
-use imgctl_cluster::runtime::{HostPool, ImageFiles};
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::install::{self, Binaries};
 use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
+use imgctl_model::clusterfile::{Clusterfile, Surroundings};
+use imgctl_model::state::{State, States};
+use imgctl_model::state_identity::StateIdentity;
+use imgctl_model::{
+    context::{ClusterContext, Host},
+    image::ClusterImage,
+    local_addresses, name,
+};
 use imgctl_registry::Client;
+use imgctl_runtime::{HostPool, ImageFiles};
 use imgctl_store::store::{
     images::content, remote_layers::tree_without_registry, resolve::misspelled,
 };

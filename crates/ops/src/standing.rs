@@ -6,13 +6,13 @@ use serde::Serialize;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::state::State;
-use imgctl_cluster::pipeline::event::Outcome;
-use imgctl_cluster::pipeline::journal::{Past, past};
-use imgctl_cluster::pipeline::step::journals;
-use imgctl_cluster::upgrade::document::{Direction, Document, few};
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore, word};
+use imgctl_journal::event::Outcome;
+use imgctl_journal::{Past, past};
+use imgctl_model::clusterfile::Clusterfile;
+use imgctl_model::state::State;
+use imgctl_upgrade::document::{Direction, Document, few};
+use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore, word};
+use imgctl_workflow::pipeline::step::journals;
 
 /// How a cluster stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use crate::recipients::recipients;
 use crate::session::Session;
 use crate::work::Work;
+use imgctl_age::Recipients;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::image::Reference;
-use imgctl_cluster::cluster::state::State;
-use imgctl_transfer::age::Recipients;
+use imgctl_model::state::State;
 
 /// Maximum size of a file that is shown, in bytes.
 const LONGEST: u64 = 64 << 20;

@@ -8,14 +8,12 @@ use jiff::Timestamp;
 use crate::session::Session;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
-use imgctl_cluster::cluster::clusterfile::{
-    Clusterfile, CommandCondition, Condition, FAILED, Mount, Phase,
-};
-use imgctl_cluster::cluster::context::{ClusterContext, RegistryAccess};
-use imgctl_cluster::cluster::{registry_access, state::State};
-use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, StateStore};
 use imgctl_host::agent::{Agent, protocol::FileToWrite};
 use imgctl_host::host::address::Address;
+use imgctl_model::clusterfile::{Clusterfile, CommandCondition, Condition, FAILED, Mount, Phase};
+use imgctl_model::context::{ClusterContext, RegistryAccess};
+use imgctl_model::{registry_access, state::State};
+use imgctl_workflow::pipeline::execution_context::{PhaseUpdate, StateStore};
 
 /// Maximum number of recorded command outcomes; the oldest ones are dropped.
 const MOST_CONDITIONS: usize = 50;

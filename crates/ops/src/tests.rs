@@ -17,13 +17,14 @@ use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Platform, Reference, Verdict, media_type};
 use imgctl_base::progress::{Reporter, Silent};
-use imgctl_cluster::cluster::desired::HostFlags;
-use imgctl_cluster::pipeline::event::{Event, Listener};
-use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
-use imgctl_cluster::pipeline::{interrupt::Interrupt, nodes::Wait};
 use imgctl_host::host::login::{ALIVE_INTERVAL, HostKeys, Login, Settings};
+use imgctl_journal::event::{Event, Listener};
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::desired::HostFlags;
 use imgctl_registry::ClientOptions;
 use imgctl_store::store::{Options, Store};
+use imgctl_workflow::pipeline::nodes::Wait;
+use imgctl_workflow::pipeline::testing::{Behaviour, SimulatedPool, Simulation};
 
 /// What a front end was told.
 #[derive(Default)]
@@ -230,7 +231,7 @@ fn addition(nodes: &str) -> Addition {
 
 fn installation(options: RunOptions) -> Installation {
     Installation {
-        prune: imgctl_cluster::apps::prune::Prune::Nothing,
+        prune: imgctl_workflow::apps::prune::Prune::Nothing,
         encrypt_state: Vec::new(),
         cluster: "default".to_owned(),
         images: vec!["app:v1".to_owned()],

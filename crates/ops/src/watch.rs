@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::maintain::{self, ClusterStatus};
 use crate::session::Session;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
-use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::Facts;
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::context::Host;
+use imgctl_runtime::HostPool;
 
 /// Time that a host has to answer before it counts as unreachable. Its answer is used when it comes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -180,7 +180,7 @@ impl Agent for Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts};
+    use imgctl_workflow::pipeline::testing::{Behaviour, SimulatedPool, Simulation, hosts};
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     /// Simulated hosts, one of which does not answer for now.

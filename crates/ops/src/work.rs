@@ -19,33 +19,36 @@ use crate::session::Session;
 use crate::state_store::{ClusterStateStore, password_of_hosts};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Platform;
-use imgctl_cluster::apps::{managed::Managed, prune::Prune};
-use imgctl_cluster::cluster::clusterfile::{Clusterfile, HostGroup, Mount};
-use imgctl_cluster::cluster::context::{ClusterContext, Host, RegistryAccess};
-use imgctl_cluster::cluster::diff::{self, diff};
-use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
-use imgctl_cluster::cluster::registry_access::{self, ImageSays};
-use imgctl_cluster::cluster::registry_password;
-use imgctl_cluster::cluster::state::{Held, State, own_name};
-use imgctl_cluster::cluster::uid;
-use imgctl_cluster::pipeline::change::{Change, Planned};
-use imgctl_cluster::pipeline::event::{Both, Listener, NullListener};
-use imgctl_cluster::pipeline::execution_context::{ExecutionContext, StateStore};
-use imgctl_cluster::pipeline::executor::decision::{Decision, decide};
-use imgctl_cluster::pipeline::executor::{self, Options, Summary, Surroundings};
-use imgctl_cluster::pipeline::step::{PlanView, Step};
-use imgctl_cluster::pipeline::{
-    files::{KeptFiles, SyncedFiles},
-    image_commands::Replacement,
-    interrupt::Interrupt,
-    nodes::Wait,
-    redact::of_cluster,
-};
-use imgctl_cluster::runtime::certificates::rotation;
-use imgctl_cluster::runtime::{ImageFiles as _, choice, nodes, registry};
-use imgctl_cluster::upgrade::upgrade_store::refuse_while_open;
+use imgctl_journal::event::{Both, Listener, NullListener};
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_kube::api::Api;
 use imgctl_kube::lease::{self, Outage};
+use imgctl_model::clusterfile::{Clusterfile, HostGroup, Mount};
+use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
+use imgctl_model::image::{ClusterImage, ImageKind};
+use imgctl_model::redact::of_cluster;
+use imgctl_model::registry_password;
+use imgctl_model::state::{Held, State, own_name};
+use imgctl_model::uid;
+use imgctl_model::{diff, diff::diff};
+use imgctl_model::{registry_access, registry_access::ImageSays};
+use imgctl_runtime::certificates::rotation;
+use imgctl_runtime::{ImageFiles as _, choice, nodes, registry};
+use imgctl_upgrade::upgrade_store::refuse_while_open;
+use imgctl_workflow::apps::{managed::Managed, prune::Prune};
+use imgctl_workflow::pipeline::change::{Change, Planned};
+use imgctl_workflow::pipeline::execution_context::{ExecutionContext, StateStore};
+use imgctl_workflow::pipeline::executor::decision::{Decision, decide};
+use imgctl_workflow::pipeline::step::{PlanView, Step};
+use imgctl_workflow::pipeline::{
+    executor,
+    executor::{Options, Summary, Surroundings},
+};
+use imgctl_workflow::pipeline::{
+    files::{KeptFiles, SyncedFiles},
+    image_commands::Replacement,
+    nodes::Wait,
+};
 
 /// A cluster to work on, locked for the lifetime of this value unless it is a dry run.
 pub(crate) struct Work<'a> {
@@ -528,7 +531,7 @@ impl<'a> Work<'a> {
         let outcome = executor::execute(&planned.plan, &surroundings, &options);
         if let Err(error) = &outcome {
             self.check_lease()?;
-            imgctl_cluster::pipeline::record::failed(state_store, error.message())?;
+            imgctl_workflow::pipeline::record::failed(state_store, error.message())?;
         }
         outcome.map_err(|error| self.with_way_out(error))
     }

@@ -1,12 +1,8 @@
-//! Images between places: pull, push, copy, save and load, edits that make new images, and trust
-//! (signatures, attestations, SBOMs), backups of clusters as artifacts, and the data of reports on
-//! images.
+//! Images between places: pull, push, copy, save and load, edits that make new images, and backups of clusters as
+//! artifacts.
 //!
 //! Must not depend on builds or clusters.
 
-pub mod age;
 pub mod backup;
-pub mod describe;
 pub mod edit;
 pub mod transfer;
-pub mod trust;

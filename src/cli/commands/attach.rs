@@ -11,9 +11,15 @@ use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_registry::Target;
-use imgctl_transfer::trust::referrer::{self, Attachment, Content};
-use imgctl_transfer::trust::sbom::{self, Sbom, SbomOptions};
-use imgctl_transfer::trust::{payload::expanded, provenance};
+use imgctl_trust::{payload::expanded, provenance};
+use imgctl_trust::{
+    referrer,
+    referrer::{Attachment, Content},
+};
+use imgctl_trust::{
+    sbom,
+    sbom::{Sbom, SbomOptions},
+};
 
 /// Maximum size of a document, in bytes.
 const MAX_DOCUMENT: u64 = 1 << 30;

@@ -13,8 +13,11 @@ use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::{Digest, Hasher};
-use imgctl_transfer::trust::blob::{self, MAX_BUNDLE, MAX_STATEMENT};
-use imgctl_transfer::trust::verify::Trust;
+use imgctl_trust::verify::Trust;
+use imgctl_trust::{
+    blob,
+    blob::{MAX_BUNDLE, MAX_STATEMENT},
+};
 
 /// Sign a statement about files
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use crate::cli::{cache_spec::Spec, context::Context, duration, environment::Envi
 use imgctl_base::error::Result;
 use imgctl_build::cache::options::DEFAULT_AGE;
 use imgctl_build::cache::{CacheOptions, Mode, Signer, Source, Target, Trust};
-use imgctl_transfer::trust::PublicKey;
+use imgctl_trust::PublicKey;
 
 /// Caches that a build shares with builds on other machines.
 #[derive(Args, Debug)]
@@ -151,7 +151,7 @@ fn target(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_transfer::trust::PrivateKey;
+    use imgctl_trust::PrivateKey;
 
     fn from(text: &str) -> Result<Source> {
         let read = |_: &str| PrivateKey::generate()?.public();

@@ -17,8 +17,8 @@ use imgctl_build::build::options::{Attestations, Detail, Form};
 use imgctl_build::build::{Built, Format, Options};
 use imgctl_store::layer::Compression;
 use imgctl_transfer::transfer::{ArchiveFormat, publish::Place};
-use imgctl_transfer::trust::provenance;
-use imgctl_transfer::trust::sbom::{Sbom, SbomOptions};
+use imgctl_trust::provenance;
+use imgctl_trust::sbom::{Sbom, SbomOptions};
 
 /// Destinations and attestations of the result.
 #[derive(Args, Debug, Default)]

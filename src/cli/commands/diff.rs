@@ -16,7 +16,7 @@ use imgctl_report::model::comparison::Comparison;
 use imgctl_store::layer::tree::{Change, compare};
 use imgctl_store::layer::{LayerPath, Tree};
 use imgctl_store::store::images::{tree_of, whole_tree};
-use imgctl_transfer::describe;
+use imgctl_describe as describe;
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show what a new version of an image changes

@@ -10,7 +10,7 @@ use crate::cli::context::Context;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_registry::credentials::Secret;
-use imgctl_transfer::trust::{PrivateKey, PublicKey, policy};
+use imgctl_trust::{PrivateKey, PublicKey, policy};
 
 /// Manage keys for signing images
 #[derive(Args, Debug)]

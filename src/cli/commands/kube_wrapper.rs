@@ -9,7 +9,10 @@ use clap::{Args, ValueEnum};
 use crate::cli::context::Context;
 use crate::ui::edge::Stdout;
 use imgctl_base::error::Result;
-use imgctl_cluster::apps::wrapper::{self, Call, Tool};
+use imgctl_workflow::apps::{
+    wrapper,
+    wrapper::{Call, Tool},
+};
 
 /// Run a program for clusters on behalf of an image's command (started by imgctl itself)
 #[derive(Args, Debug)]

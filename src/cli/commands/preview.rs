@@ -11,8 +11,8 @@ use crate::cli::cluster_options::{
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Context as _, IoContext, Result};
 use imgctl_base::fs::output::{self, Durability};
-use imgctl_cluster::cluster::clusterfile::{self, Clusterfile};
-use imgctl_cluster::cluster::{image::check_together, local_addresses};
+use imgctl_model::{clusterfile, clusterfile::Clusterfile};
+use imgctl_model::{image::check_together, local_addresses};
 use imgctl_ops::preview::{self, Origin, RenderRequest, default_documents};
 use imgctl_ops::session::Needed;
 

@@ -8,11 +8,11 @@ use crate::cli::cluster_options::{ClusterArg, data_root, runtime_root};
 use crate::cli::context::Context;
 use crate::ui::table::{Table, counted, one_line};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::{
+use imgctl_journal::{Past, past};
+use imgctl_model::{
     clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
 };
-use imgctl_cluster::pipeline::journal::{Past, past};
-use imgctl_cluster::pipeline::step::journals;
+use imgctl_workflow::pipeline::step::journals;
 
 /// Show the recorded runs of a cluster, or the steps of one run
 #[derive(Args, Debug)]
@@ -79,12 +79,12 @@ fn all(names: &[String], directory: &std::path::Path, context: &Context) -> Resu
 }
 
 fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
-    let steps: Vec<(&String, &imgctl_cluster::pipeline::journal::PastStep)> = run
+    let steps: Vec<(&String, &imgctl_journal::PastStep)> = run
         .order
         .iter()
         .filter_map(|id| Some((id, run.steps.get(id)?)))
         .filter(|(_, step)| {
-            use imgctl_cluster::pipeline::event::Outcome::{Assumed, Done};
+            use imgctl_journal::event::Outcome::{Assumed, Done};
             !failed || !matches!(step.outcome, Some(Done | Assumed))
         })
         .collect();
@@ -259,7 +259,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     // Images as recorded when they were installed; the store may no longer have them.
     let mounts = &clusterfile.cluster.status.mounts;
     let images: Vec<ClusterImage> =
-        mounts.iter().map(imgctl_cluster::cluster::clusterfile::Mount::image).collect();
+        mounts.iter().map(imgctl_model::clusterfile::Mount::image).collect();
     let cluster = session.cluster_context(&clusterfile, images)?;
     let hosts = match &args.host {
         Some(list) => {

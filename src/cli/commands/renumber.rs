@@ -5,7 +5,7 @@ use clap::Args;
 use crate::cli::cluster_options::{ClusterArg, WorkArgs};
 use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::renumber::Renumbering;
+use imgctl_model::renumber::Renumbering;
 use imgctl_ops::renumber::{self, Renumber};
 
 /// Change the addresses of hosts of a running cluster

@@ -14,7 +14,6 @@ use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_ops::report::{RunRequest, of_cluster, of_run, read_plan};
 use imgctl_report::{Loaded, Report};
-use imgctl_transfer::describe;
 
 /// Maximum size of a file with the data of a report, in bytes.
 const LONGEST: u64 = 1 << 30;
@@ -161,14 +160,14 @@ fn image(args: &ImageArgs, context: &Context) -> Result<()> {
         Some(name) => Some(args.platform.image(name, context)?),
         None => None,
     };
-    let request = describe::Request {
+    let request = imgctl_describe::Request {
         image: &image,
         older: older.as_ref(),
         findings: Vec::new(),
         generator: GENERATOR,
         created: created(context)?,
     };
-    let data = describe::describe(context.store()?, request)?;
+    let data = imgctl_describe::describe(context.store()?, request)?;
     args.output.write(Report::Image(&data), &data, context)
 }
 

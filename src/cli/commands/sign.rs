@@ -11,8 +11,14 @@ use crate::cli::signing_options::{IdentityArgs, ServiceArgs};
 use crate::cli::{context::Context, names::strict_pairs, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
-use imgctl_transfer::trust::sign::{self, SignOptions, Signing};
-use imgctl_transfer::trust::verify::{self, Identity, Trust, VerifyOptions};
+use imgctl_trust::{
+    sign,
+    sign::{SignOptions, Signing},
+};
+use imgctl_trust::{
+    verify,
+    verify::{Identity, Trust, VerifyOptions},
+};
 
 /// Sign images in registries, in the store, or in OCI layouts
 #[derive(Args, Debug)]

@@ -10,14 +10,15 @@ use serde_json::json;
 use crate::cli::{context::Context, front_end};
 use crate::ui::hosts_view::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
-use imgctl_cluster::pipeline::change::{self, Change};
-use imgctl_cluster::pipeline::event::{Listener, NullListener};
-use imgctl_cluster::pipeline::executor::{Options, Surroundings, execute};
-use imgctl_cluster::pipeline::step::{PlanView, journals};
-use imgctl_cluster::pipeline::testing::{
+use imgctl_journal::event::{Listener, NullListener};
+use imgctl_journal::{interrupt::Interrupt, past};
+use imgctl_model::redact::of_cluster;
+use imgctl_workflow::pipeline::executor::{Options, Surroundings, execute};
+use imgctl_workflow::pipeline::step::{PlanView, journals};
+use imgctl_workflow::pipeline::testing::{
     Behaviour, SimulatedFiles, Simulation, execution, hosts, sample_context, simulate_sync,
 };
-use imgctl_cluster::pipeline::{interrupt::Interrupt, journal::past, redact::of_cluster};
+use imgctl_workflow::pipeline::{change, change::Change};
 
 /// Number of layers of the image that is sent to all hosts, and the size of each in bytes.
 const LAYERS: usize = 30;

@@ -9,7 +9,7 @@ use crate::cli::cluster_options::ClusterArg;
 use crate::cli::context::Context;
 use crate::cli::{front_end, registry_options::RegistryArgs, ssh_options::SshArgs, status_view};
 use imgctl_base::error::Result;
-use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_ops::{maintain, maintain::ClusterStatus, session::Session, watch};
 
 /// Show the status of a cluster

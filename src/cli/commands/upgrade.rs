@@ -12,10 +12,10 @@ use crate::cli::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
 };
 use imgctl_base::error::{IoContext, Result};
-use imgctl_cluster::upgrade::document::{Document, PauseAfter};
 use imgctl_ops::upgrade::{
     self, AbortRequest, Preview, ResumeRequest, RollbackRequest, Scope, UpgradeRequest,
 };
+use imgctl_upgrade::document::{Document, PauseAfter};
 
 /// Upgrade a cluster to a newer version of its rootfs image, host by host
 #[derive(Args, Clone, Debug)]

@@ -10,9 +10,12 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_store::store::Store;
-use imgctl_transfer::trust::attestation::{self, Document};
-use imgctl_transfer::trust::provenance::{self, Invocation, Material};
-use imgctl_transfer::trust::sbom::{Sbom, SbomOptions};
+use imgctl_trust::sbom::{Sbom, SbomOptions};
+use imgctl_trust::{attestation, attestation::Document};
+use imgctl_trust::{
+    provenance,
+    provenance::{Invocation, Material},
+};
 
 /// Fails if the options cannot be combined; called before anything is built.
 pub(super) fn check(options: &Options) -> Result<()> {

@@ -21,7 +21,10 @@ use imgctl_transfer::transfer::engine::JOBS;
 use imgctl_transfer::transfer::manifest_list::{self, Choice, Details, ManifestList};
 use imgctl_transfer::transfer::publish::{self, Place, Published};
 use imgctl_transfer::transfer::{self, ArchiveFormat, Output, SaveOptions};
-use imgctl_transfer::trust::referrer::{self, Attachment, Content};
+use imgctl_trust::{
+    referrer,
+    referrer::{Attachment, Content},
+};
 
 /// All destinations of an image beside the store.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use imgctl_base::text::without_logins;
 use imgctl_registry::tls;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};

@@ -32,7 +32,7 @@ use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::diagnostic;
 use imgctl_store::store::Store;
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 
 /// The time of the build, as an argument.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";

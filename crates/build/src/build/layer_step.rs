@@ -18,13 +18,13 @@ use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit, decimal};
+use imgctl_base::workers;
 use imgctl_store::layer::writer::Layer;
 use imgctl_store::layer::{
     Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, PackedToc,
 };
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
-use imgctl_transfer::transfer::workers;
 
 /// If at most 1/N of the bytes is unknown, files are read in advance to find an existing layer.
 const READ_FIRST: u64 = 4;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 
 /// The materials so far.
 #[derive(Debug, Default)]

@@ -16,8 +16,8 @@ use crate::embed::search::SearchOptions;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
 use imgctl_store::layer::Compression;
-use imgctl_transfer::trust::attestation::Document;
-use imgctl_transfer::trust::provenance::Invocation;
+use imgctl_trust::attestation::Document;
+use imgctl_trust::provenance::Invocation;
 
 /// Family of media types of the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use imgctl_store::layer::whiteout::whiteout_path;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath};
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::recompress_image::gzipped;
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 
 /// Annotations defined by image-spec, annotations.md.
 const CREATED: &str = "org.opencontainers.image.created";

@@ -25,7 +25,7 @@ use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{LayerPath, Toc};
 use imgctl_store::store::{Lease, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 
 /// `PATH` for images that set none, and for images built from scratch (Docker, buildah).
 pub(crate) const DEFAULT_PATH: &str =

@@ -16,10 +16,10 @@ use crate::cache::records::{self, Basis, CachedLayer, RecordedLayer, Records, St
 use crate::cache::signed::{Signer, is_signed};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::workers;
 use imgctl_registry::Client;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::engine::JOBS;
-use imgctl_transfer::transfer::workers;
 
 /// Data of a finished build that its exports need.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cache::places::Place;
 use crate::cache::signed::Signer;
-use imgctl_transfer::trust::PublicKey;
+use imgctl_trust::PublicKey;
 
 /// Which records of a cache are trusted (`trust=` of `--cache-from`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use crate::cache::records::RecordedLayer;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Reporter;
+use imgctl_base::workers;
 use imgctl_store::layer::Toc;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::engine::JOBS;
-use imgctl_transfer::transfer::workers;
 
 /// The layers of a build that are not in the store.
 pub(crate) struct Remotes {

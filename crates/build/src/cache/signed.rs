@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::cache::records::Step;
 use imgctl_base::error::{Error, Result};
-use imgctl_transfer::trust::{PrivateKey, PublicKey};
+use imgctl_trust::{PrivateKey, PublicKey};
 
 /// Distinguishes these signatures from all others of the same key.
 const PURPOSE: &str = "imgctl build cache record 1";

@@ -15,7 +15,7 @@ use crate::report::{
 use imgctl_base::error::Error;
 use imgctl_base::image::{Descriptor, Digest, LayerKind, Platform, Reference, media_type};
 use imgctl_base::place::Place;
-use imgctl_transfer::trust::provenance::Invocation;
+use imgctl_trust::provenance::Invocation;
 
 fn place(file: &str, line: usize) -> Place {
     Place {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, Result};
 
 pub const SSH_PORT: u16 = 22;
@@ -26,11 +27,6 @@ impl std::fmt::Display for Address {
             port => write!(f, "{}", join_port(&self.name, port)),
         }
     }
-}
-
-/// Returns `address:port`, with brackets around an IPv6 address.
-pub fn join_port(address: &str, port: u16) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
 /// Parses a list in the format of `--masters` and `--nodes`: comma-separated items, each `ip`,

@@ -26,9 +26,10 @@ const LARGEST: usize = 256 << 20;
 const WINDOW: u32 = 4 << 20;
 
 /// A stream to the API server.
-pub(super) type Stream = Box<dyn Both>;
-pub(super) trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
+pub type Stream = Box<dyn Duplex>;
+/// Bytes in both directions.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// Opens streams; runs on a thread that may block.
 pub(super) type Dial = dyn Fn() -> Result<Stream> + Send + Sync;

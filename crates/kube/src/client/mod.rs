@@ -1,4 +1,4 @@
-//! API client for a real cluster: connects to one API server, through its host's agent or directly.
+//! API client for a real cluster: connects to one API server, through a [`ControlPlane`] or directly.
 
 mod connection;
 mod exec;
@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use connection::{ApiConnection, Dial, Reply, RequestError, Stream};
+use connection::{ApiConnection, Dial, Reply, RequestError};
+pub use connection::{Duplex, Stream};
 use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use kubeconfig::{Access, Credentials};
@@ -21,11 +22,11 @@ use serde_json::Value;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::api::{Answer, Api, ApiError, PatchKind};
+use imgctl_base::address::join_port;
 use imgctl_base::error::{Context, Error, IoContext, Result};
-use imgctl_host::{agent::Agent, host::address::join_port};
 
 /// Paths of the administrator's kubeconfig on a control plane: kubeadm's, then k3s'.
-const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
+pub const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
 /// Maximum size of a kubeconfig and the files that it references, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 /// Number of objects per page of a list.
@@ -34,6 +35,18 @@ const PAGE: usize = 500;
 const TRIES: u32 = 5;
 /// Maximum pause before a retry, in seconds.
 const LONGEST_PAUSE: u64 = 30;
+
+/// The host of an API server, and the way there: this crate does not know how hosts are reached.
+pub trait ControlPlane: Send + Sync {
+    /// Returns the host's name for messages.
+    fn host(&self) -> &str;
+
+    /// Reads a file of at most `limit` bytes; returns `None` if it is missing.
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>>;
+
+    /// Opens a connection from the host to `address`.
+    fn tunnel(&self, address: &str, port: u16) -> Result<Stream>;
+}
 
 /// A client for one API server over HTTPS.
 struct Client {
@@ -47,31 +60,27 @@ struct Client {
     runtime: Option<Runtime>,
 }
 
-/// Returns a client for the API server on the control plane of `agent`, bypassing any load
-/// balancer. Reads the administrator's kubeconfig; does not connect to the API server yet.
-pub fn connect(agent: Arc<dyn Agent>) -> Result<Arc<dyn Api>> {
-    connect_as(agent, &KUBECONFIGS)
-}
-
-/// The same with the first of `kubeconfigs` that exists.
-fn connect_as(agent: Arc<dyn Agent>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api>> {
+/// Returns a client for the API server on `control_plane` itself, bypassing any load balancer. Reads the
+/// first of `kubeconfigs` that exists there; does not connect to the API server yet.
+pub fn connect(control_plane: Arc<dyn ControlPlane>, kubeconfigs: &[&str]) -> Result<Arc<dyn Api>> {
     for &path in kubeconfigs {
-        let Some(text) = agent.read_file(path, LARGEST_FILE)? else {
+        let Some(text) = control_plane.read_file(path, LARGEST_FILE)? else {
             continue;
         };
         let read = |file: &str| {
             let file = beside(path, file);
-            let content = agent.read_file(&file, LARGEST_FILE)?;
+            let content = control_plane.read_file(&file, LARGEST_FILE)?;
             content.ok_or_else(|| {
                 Error::not_found(format!("{path} names {file}, which does not exist"))
             })
         };
-        let access = kubeconfig::parse(&text, path, &read).context(|| agent.host().to_owned())?;
+        let host = || control_plane.host().to_owned();
+        let access = kubeconfig::parse(&text, path, &read).context(host)?;
         let port = access.port;
-        let dial = move || -> Result<Stream> { Ok(Box::new(agent.tunnel("127.0.0.1", port)?)) };
+        let dial = move || control_plane.tunnel("127.0.0.1", port);
         return Ok(Arc::new(Client::new(&access, &access.credentials, |_| Arc::new(dial))?));
     }
-    let error = format!("{}: there is no {}", agent.host(), kubeconfigs.join(" and no "));
+    let error = format!("{}: there is no {}", control_plane.host(), kubeconfigs.join(" and no "));
     Err(Error::not_found(error).hint("check that this host is a control plane of a cluster"))
 }
 

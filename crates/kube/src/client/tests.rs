@@ -1,6 +1,6 @@
-//! Tests the client with the stand-in over HTTPS, including through a real agent.
+//! Tests the client with the stand-in over HTTPS.
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -8,13 +8,30 @@ use super::*;
 use crate::testing::stand_in::StandIn;
 use crate::testing::stand_in::serve::{Served, serve};
 use imgctl_base::error::Kind;
-use imgctl_host::agent::remote::testing::{self, Host, runtime};
 
-/// Not a test: the agent that the tests start.
-#[test]
-#[ignore = "it is the agent that the tests here start"]
-fn child() {
-    testing::serve();
+/// This machine as a control plane.
+struct ThisMachine(Runtime);
+
+impl ThisMachine {
+    fn new() -> Arc<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        Arc::new(Self({ runtime }.worker_threads(1).enable_all().build().unwrap()))
+    }
+}
+
+impl ControlPlane for ThisMachine {
+    fn host(&self) -> &str {
+        "10.9.9.9"
+    }
+
+    fn read_file(&self, path: &str, _limit: u64) -> Result<Option<Vec<u8>>> {
+        Ok(std::fs::read(path).ok())
+    }
+
+    fn tunnel(&self, address: &str, port: u16) -> Result<Stream> {
+        let stream = self.0.block_on(tokio::net::TcpStream::connect((address, port)));
+        Ok(Box::new(stream.doing(|| "cannot connect".to_owned())?))
+    }
 }
 
 fn config_map(name: &str) -> Value {
@@ -64,33 +81,8 @@ fn certificates_and_tokens_open_the_door() {
 }
 
 #[test]
-fn one_host_is_asked_through_its_agent_whatever_the_load_balancer() {
-    let api = StandIn::new();
-    let served = serve(&api);
-    let runtime = runtime();
-    let host = Host::new(&runtime);
-    let path = served.path("lb.kubeconfig").display().to_string();
-    let kubeconfigs = ["/nowhere/admin.conf", &path];
-    let client = connect_as(Arc::new(host.remote), &kubeconfigs).unwrap();
-    exercise(&*client);
-    std::thread::scope(|scope| {
-        for number in 0..32 {
-            let client = &client;
-            scope.spawn(move || {
-                let name = format!("many{number}");
-                client.create("/api/v1/namespaces/default/configmaps", &config_map(&name)).unwrap();
-            });
-        }
-    });
-    assert_eq!(client.list("/api/v1/configmaps").unwrap().len(), 32);
-    assert_eq!(served.connections.load(Ordering::SeqCst), 1);
-}
-
-#[test]
 fn a_host_without_a_kubeconfig_is_told() {
-    let runtime = runtime();
-    let host = Host::new(&runtime);
-    let error = connect_as(Arc::new(host.remote), &["/nowhere/a", "/nowhere/b"]).err().unwrap();
+    let error = connect(ThisMachine::new(), &["/nowhere/a", "/nowhere/b"]).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(
         error.to_string().contains("10.9.9.9: there is no /nowhere/a and no /nowhere/b"),
@@ -141,14 +133,11 @@ fn a_busy_server_is_asked_again_for_reads_only() {
 #[test]
 fn a_server_that_was_away_is_found_again() {
     let api = StandIn::new();
-    let runtime = runtime();
-    let host = Host::new(&runtime);
     let served = serve(&api);
     let client = connect_kubeconfig(&served.path("kubeconfig")).unwrap();
     client.raw("/readyz").unwrap();
     let path = served.path("kubeconfig").display().to_string();
-    let remote = Arc::new(host.remote);
-    let through = connect_as(remote, &[&path]).unwrap();
+    let through = connect(ThisMachine::new(), &[&path]).unwrap();
     through.raw("/readyz").unwrap();
     drop(served);
     for client in [&client, &through] {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Digest;
-use imgctl_cluster::cluster::state_files::StateFiles;
+use imgctl_model::state_files::StateFiles;
 
 /// Name in the directory of the cluster's state.
 const FILE: &str = "applications.json";

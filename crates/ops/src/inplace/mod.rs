@@ -1,5 +1,6 @@
 //! Changing running Pods in place: planning, carrying out, undoing, and comparing with templates.
 
+mod pullers;
 mod reach;
 
 use std::collections::BTreeMap;
@@ -12,18 +13,16 @@ use crate::front_end::{Announcement, Consent, InPlace};
 use crate::operation::Operation;
 use crate::{session::Session, work::declined};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::state::own_name;
-use imgctl_cluster::inplace::drift::{self, Report};
-use imgctl_cluster::inplace::engine::{self, Engine};
-use imgctl_cluster::inplace::journal::{self, Past};
-use imgctl_cluster::inplace::planner::{self, Inputs};
-use imgctl_cluster::inplace::request::{
-    Desired, Pace, Request, Resize, Selection, TemplatePolicy, Verify,
-};
-use imgctl_cluster::inplace::target::{Access, Target};
-use imgctl_cluster::inplace::world::{self, World};
-use imgctl_cluster::inplace::{batches::Share, plan::Plan, pull_access, rollback};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
+use imgctl_inplace::request::{Desired, Pace, Request, Resize, Selection, TemplatePolicy, Verify};
+use imgctl_inplace::target::{Access, Target};
+use imgctl_inplace::{batches::Share, plan::Plan, pull_access, rollback};
+use imgctl_inplace::{drift, drift::Report};
+use imgctl_inplace::{engine, engine::Engine};
+use imgctl_inplace::{journal, journal::Past};
+use imgctl_inplace::{planner, planner::Inputs};
+use imgctl_inplace::{world, world::World};
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_model::state::own_name;
 
 /// Interval between two checks of Pods.
 const POLL: Duration = Duration::from_secs(1);

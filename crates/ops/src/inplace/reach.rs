@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::inplace::pullers::{HostPuller, JobPuller};
 use crate::inplace::{JOURNALS, KUBECONFIG_JOURNALS};
 use crate::operation::Operation;
 use crate::work::{RunOptions, Work, hold};
@@ -12,18 +13,16 @@ use crate::{front_end::Logins, session::Session};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::make_private;
 use imgctl_base::image::Digest;
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::cluster::state::Held;
-use imgctl_cluster::inplace::pre_pull::{OrWithSecrets, Puller};
-use imgctl_cluster::inplace::target::{Images, RegistryImages};
-use imgctl_cluster::inplace::{
-    object::Node, pullers::HostPuller, pullers::JobPuller, world::World,
-};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::runtime::{HostPool, nodes};
+use imgctl_inplace::pre_pull::{OrWithSecrets, Puller};
+use imgctl_inplace::target::{Images, RegistryImages};
+use imgctl_inplace::{object::Node, world::World};
+use imgctl_journal::interrupt::Interrupt;
 use imgctl_kube::lease::{self, Outage};
 use imgctl_kube::{api::Api, client};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::state::Held;
 use imgctl_registry::{Client, ClientOptions, credentials::Login};
+use imgctl_runtime::{HostPool, nodes};
 
 /// The cluster whose Pods to change.
 #[derive(Clone, Debug)]

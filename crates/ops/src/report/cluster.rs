@@ -10,17 +10,17 @@ use crate::report::summary::summary;
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::image::EMBEDDED_IMAGES;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::inplace::{drift, journal};
-use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::pipeline::status::HostStatus;
-use imgctl_cluster::runtime::certificates::inspect::Certificate;
-use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStore, word};
+use imgctl_inplace::{drift, journal};
+use imgctl_journal::Past;
+use imgctl_model::image::ClusterImage;
 use imgctl_report::model::cluster::{
     Backup, ClusterHost, ClusterIdentity, ClusterNode, ClusterReport, Drift, EndedUpgrade,
     HostCertificate, InstalledImage, RecordedRun, RegistryImage,
 };
 use imgctl_report::model::{About, Kind};
+use imgctl_runtime::certificates::inspect::Certificate;
+use imgctl_upgrade::upgrade_store::{Ended, UpgradeStore, word};
+use imgctl_workflow::pipeline::status::HostStatus;
 
 /// Maximum number of runs that are listed.
 const MOST_RUNS: usize = 200;

@@ -12,8 +12,8 @@ use crate::report::journals::{Found, Kind};
 use crate::report::progress::{ProgressEvent, parts};
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::lock;
-use imgctl_cluster::inplace::journal as in_place;
-use imgctl_cluster::pipeline::journal::{Record, readable};
+use imgctl_inplace::journal as in_place;
+use imgctl_journal::{Record, readable};
 
 /// Maximum number of bytes that one look reads.
 const MOST: u64 = 256 << 10;

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 
 use crate::report::progress::ProgressEvent;
-use imgctl_cluster::inplace::journal::{Phase, Record, TemplatePhase};
-use imgctl_cluster::inplace::object::Role;
-use imgctl_cluster::inplace::plan::{ContainerPlan, Plan, PodPlan, Verdict};
-use imgctl_cluster::inplace::restarts::After;
+use imgctl_inplace::journal::{Phase, Record, TemplatePhase};
+use imgctl_inplace::object::Role;
+use imgctl_inplace::plan::{ContainerPlan, Plan, PodPlan, Verdict};
+use imgctl_inplace::restarts::After;
 use imgctl_report::model::run::{HostRestarts, RestartResult};
 
 /// Phase of Pods that are in no batch.
@@ -325,7 +325,7 @@ fn changes(from: &str, to: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::inplace::journal::record;
+    use imgctl_inplace::journal::record;
     use serde_json::{Value, json};
 
     fn start(second: u32) -> Value {

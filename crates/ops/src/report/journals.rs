@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use crate::inplace::{JOURNALS, KUBECONFIG_JOURNALS};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::pipeline::journal::past;
-use imgctl_cluster::pipeline::step::journals;
+use imgctl_journal::past;
+use imgctl_workflow::pipeline::step::journals;
 
 /// What a run works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,14 +9,17 @@ use serde_json::Value;
 use crate::front_end::Outcome;
 use crate::operation::Operation;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::inplace;
-use imgctl_cluster::pipeline::step::{Order, PlanView};
-use imgctl_cluster::upgrade::document::{self, Direction, Document, HostBefore};
+use imgctl_inplace as inplace;
 use imgctl_report::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
     RestartCounts,
 };
 use imgctl_report::model::{About, Finding, Kind, Severity};
+use imgctl_upgrade::{
+    document,
+    document::{Direction, Document, HostBefore},
+};
+use imgctl_workflow::pipeline::step::{Order, PlanView};
 
 /// A plan that was read.
 #[derive(Debug)]
@@ -234,14 +237,14 @@ fn upgrade_restarts(document: &Document) -> Vec<PlannedRestart> {
 }
 
 fn phases(view: &PlanView) -> Vec<PlannedPhase> {
-    let step = |step: &imgctl_cluster::pipeline::step::StepView| PlannedStep {
+    let step = |step: &imgctl_workflow::pipeline::step::StepView| PlannedStep {
         name: step.id.rsplit('/').next().unwrap_or_default().to_owned(),
         says: step.says.clone(),
         once: step.once,
         bytes: (step.bytes > 0).then_some(step.bytes),
         done_before: step.done_before,
     };
-    let phase = |phase: &imgctl_cluster::pipeline::step::PhaseView| PlannedPhase {
+    let phase = |phase: &imgctl_workflow::pipeline::step::PhaseView| PlannedPhase {
         name: phase.phase.clone(),
         order: match phase.order {
             Order::Parallel => "parallel",

@@ -18,17 +18,17 @@ use crate::report::summary::summary;
 use crate::session::Controller;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::directory;
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::state::{State, States};
-use imgctl_cluster::cluster::state_identity::StateIdentity;
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStore, word};
+use imgctl_model::clusterfile::Clusterfile;
+use imgctl_model::state::{State, States};
+use imgctl_model::state_identity::StateIdentity;
 use imgctl_report::model::cluster::{HostCertificate, InstalledImage};
 use imgctl_report::model::recorded::{
     ClusterSummary, ControllerReport, PlanSummary, RecordedHost, RecordedReport, RunSummary,
 };
 use imgctl_report::model::run::RunReport;
 use imgctl_report::model::{About, Kind};
+use imgctl_upgrade::document::Document;
+use imgctl_upgrade::upgrade_store::{UpgradeStore, word};
 
 /// Maximum number of runs that are listed of each cluster.
 const MOST_RUNS: usize = 200;
@@ -316,7 +316,7 @@ fn recorded_hosts(clusterfile: &Clusterfile) -> Result<Vec<RecordedHost>> {
 }
 
 fn installed(clusterfile: &Clusterfile) -> Vec<InstalledImage> {
-    let image = |mount: &imgctl_cluster::cluster::clusterfile::Mount| InstalledImage {
+    let image = |mount: &imgctl_model::clusterfile::Mount| InstalledImage {
         name: mount.image.clone(),
         digest: mount.digest.clone().unwrap_or_default(),
         kind: mount.kind.clone(),

@@ -11,19 +11,19 @@ use crate::report::progress::{ProgressEvent, Step, parts};
 use crate::session::Session;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock;
-use imgctl_cluster::cluster::state::State;
-use imgctl_cluster::inplace::journal as in_place;
-use imgctl_cluster::pipeline::journal::{Record, readable};
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::report::Report;
-use imgctl_cluster::upgrade::restarts::forward;
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_inplace::journal as in_place;
+use imgctl_journal::{Record, readable};
 use imgctl_kube::restart::{Actual, ContainerPrediction, Verdict};
+use imgctl_model::state::State;
 use imgctl_report::model::run::{
     Attempt, HostRestarts, HostRun, Link, Log, RestartResult, RunIdentity, RunReport, RunSession,
     StepRun,
 };
 use imgctl_report::model::{About, Kind};
+use imgctl_upgrade::document::Document;
+use imgctl_upgrade::report::Report;
+use imgctl_upgrade::restarts::forward;
+use imgctl_upgrade::upgrade_store::UpgradeStore;
 
 /// Bytes of a failed step's log, from its end.
 const LOG_OF_FAILED: u64 = 256 << 10;
@@ -429,7 +429,7 @@ fn result(predicted: ContainerPrediction, actual: Actual, why: Option<String>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_cluster::pipeline::event::Outcome;
+    use imgctl_journal::event::Outcome;
     use jiff::Timestamp;
 
     fn at(second: i64) -> Timestamp {

@@ -10,8 +10,8 @@ use crate::report::in_place::verb_of;
 use crate::report::journals::{Found, Kind};
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::lock;
-use imgctl_cluster::inplace::journal as in_place;
-use imgctl_cluster::pipeline::journal::{Record, readable};
+use imgctl_inplace::journal as in_place;
+use imgctl_journal::{Record, readable};
 use imgctl_report::model::recorded::RunSummary;
 
 /// Bytes that are read of the beginning and of the end of a journal.

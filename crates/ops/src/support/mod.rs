@@ -28,11 +28,11 @@ use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, IoContext as _, Kind as ErrorKind, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::secret::Redactor;
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::pipeline::redact::of_cluster;
-use imgctl_cluster::runtime::HostPool;
+use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::{OutputLine, Run};
-use imgctl_transfer::transfer::workers::map;
+use imgctl_model::context::ClusterContext;
+use imgctl_model::redact::of_cluster;
+use imgctl_runtime::HostPool;
 
 /// Maximum size of one file in the archive, in bytes. Of longer ones, the end is kept.
 const LONGEST: usize = 1 << 20;

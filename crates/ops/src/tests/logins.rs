@@ -5,10 +5,10 @@ use crate::operation::Operation;
 use crate::restore::refuse_if_alive;
 use crate::upgrade::{RollbackRequest, rollback};
 use crate::work::Work;
-use imgctl_cluster::cluster::clusterfile::Ssh;
-use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::runtime::HostPool;
 use imgctl_host::agent::Agent;
+use imgctl_model::clusterfile::Ssh;
+use imgctl_model::context::Host;
+use imgctl_runtime::HostPool;
 
 /// Hosts that let in this user; `None`: who has no name in the login.
 struct Guarded {

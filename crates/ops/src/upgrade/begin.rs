@@ -16,10 +16,10 @@ use crate::upgrade::{choices::GivenChoices, lag};
 use crate::work::{RunOptions, Work, declined, steps};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::output::{self, Durability};
-use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::document::{Choices, Direction, Document};
-use imgctl_cluster::upgrade::{plan::Planned, upgrade_store::UpgradeStore};
+use imgctl_model::image::ImageKind;
+use imgctl_upgrade::document::{Choices, Direction, Document};
+use imgctl_upgrade::{plan::Planned, upgrade_store::UpgradeStore};
+use imgctl_workflow::pipeline::step::Step;
 
 /// An upgrade to begin, or to continue if the same one is open.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The choices of an operator, and which of them were given explicitly.
 
 use imgctl_base::error::{IoContext, Result};
-use imgctl_cluster::upgrade::document::{Choices, HopMode};
+use imgctl_upgrade::document::{Choices, HopMode};
 
 /// Choices for an upgrade or a rollback, with the options that set them.
 #[derive(Clone, Debug, Default)]

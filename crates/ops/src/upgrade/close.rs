@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use crate::session::Session;
 use crate::upgrade::images::ClusterSnapshot;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::state::own_name;
-use imgctl_cluster::pipeline::step::Step;
-use imgctl_cluster::upgrade::preflight::may_be_skipped;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
-use imgctl_cluster::upgrade::{document::Document, mirror::Mirror};
+use imgctl_model::state::own_name;
+use imgctl_upgrade::preflight::may_be_skipped;
+use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_upgrade::{document::Document, mirror::Mirror};
+use imgctl_workflow::pipeline::step::Step;
 
 /// Returns the step that closes `document` when everything is done, in the way that the upgrade
 /// store prescribes.

@@ -15,28 +15,24 @@ use crate::upgrade::{close::tell_late, identity, lag};
 use crate::work::Work;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Digest, Platform, Reference};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::cluster::state::own_name;
-use imgctl_cluster::pipeline::event::{Listener, NullListener};
-use imgctl_cluster::pipeline::executor::{Summary, unfinished};
-use imgctl_cluster::pipeline::{
-    change::Planned, execution_context::ExecutionContext, interrupt::Interrupt, journal::Past,
-    step::Step,
-};
-use imgctl_cluster::runtime::{
-    nodes, setting::Setting, upgrade::Upgrader, version as runtime_version,
-};
-use imgctl_cluster::upgrade::document::{Choices, Direction, Document, PauseAfter};
-use imgctl_cluster::upgrade::pipeline::{self, UpgradeRun};
-use imgctl_cluster::upgrade::report::{Report, report};
-use imgctl_cluster::upgrade::request::{Request, SCRIPT, Target};
-use imgctl_cluster::upgrade::upgrade_store::{Again, UpgradeStatus};
-use imgctl_cluster::upgrade::window::{WindowState, Windows};
-use imgctl_cluster::upgrade::{
+use imgctl_journal::event::{Listener, NullListener};
+use imgctl_journal::{Past, interrupt::Interrupt};
+use imgctl_kube::{api::Api, lease};
+use imgctl_model::context::ClusterContext;
+use imgctl_model::image::ClusterImage;
+use imgctl_model::state::own_name;
+use imgctl_runtime::{nodes, setting::Setting, upgrade::Upgrader, version as runtime_version};
+use imgctl_upgrade::document::{Choices, Direction, Document, PauseAfter};
+use imgctl_upgrade::report::{Report, report};
+use imgctl_upgrade::request::{Request, SCRIPT, Target};
+use imgctl_upgrade::upgrade_store::{Again, UpgradeStatus};
+use imgctl_upgrade::window::{WindowState, Windows};
+use imgctl_upgrade::{
     hooks::Hooks, image_tree, mirror::Mirror, observation::Observation, observe, pause, plan, stale,
 };
-use imgctl_kube::{api::Api, lease};
+use imgctl_upgrade::{pipeline, pipeline::UpgradeRun};
+use imgctl_workflow::pipeline::executor::{Summary, unfinished};
+use imgctl_workflow::pipeline::{change::Planned, execution_context::ExecutionContext, step::Step};
 
 /// Interval at which a running upgrade checks for a pause request.
 const LOOK: Duration = Duration::from_secs(1);

@@ -14,12 +14,13 @@ use crate::upgrade::rollback::{RollbackRequest, Scope, close_untouched, roll_bac
 use crate::upgrade::windows;
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::cluster::clusterfile::{Clusterfile, Ssh};
-use imgctl_cluster::cluster::{context::MASTER, desired::HostFlags};
-use imgctl_cluster::pipeline::{event::Outcome, nodes::Wait};
-use imgctl_cluster::upgrade::document::{Choices, Direction, Document, OnFailure};
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::host::address::{self, Address, SSH_PORT};
+use imgctl_journal::event::Outcome;
+use imgctl_model::clusterfile::{Clusterfile, Ssh};
+use imgctl_model::{context::MASTER, desired::HostFlags};
+use imgctl_upgrade::document::{Choices, Direction, Document, OnFailure};
+use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_workflow::pipeline::nodes::Wait;
 
 /// Time for the Nodes of spare hosts to become Ready, where there is a network plugin.
 const WAIT: Wait = Wait::WhereNetwork(Duration::from_secs(300));

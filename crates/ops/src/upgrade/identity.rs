@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::upgrade::images::ClusterSnapshot;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::upgrade::document::Document;
 use imgctl_kube::api::Api;
+use imgctl_model::context::Host;
+use imgctl_upgrade::document::Document;
 
 /// Its UID is that of the cluster.
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";

@@ -10,14 +10,17 @@ use crate::work::{Prepared, Work};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::clusterfile::{self, Clusterfile, Mount};
-use imgctl_cluster::cluster::context::ClusterContext;
-use imgctl_cluster::cluster::image::{ClusterImage, ImageKind};
-use imgctl_cluster::pipeline::{execution_context::ExecutionContext, look, ownership};
-use imgctl_cluster::runtime::nodes;
-use imgctl_cluster::upgrade::document::{Direction, Document, Release};
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
 use imgctl_kube::api::Api;
+use imgctl_model::context::ClusterContext;
+use imgctl_model::image::{ClusterImage, ImageKind};
+use imgctl_model::{
+    clusterfile,
+    clusterfile::{Clusterfile, Mount},
+};
+use imgctl_runtime::nodes;
+use imgctl_upgrade::document::{Direction, Document, Release};
+use imgctl_upgrade::upgrade_store::UpgradeStore;
+use imgctl_workflow::pipeline::{execution_context::ExecutionContext, look, ownership};
 
 /// The cluster before, during and after an upgrade.
 pub(crate) struct UpgradeImages {

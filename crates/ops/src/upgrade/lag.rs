@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::upgrade::images::{ClusterSnapshot, UpgradeImage, informed, side_of};
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::context::{ClusterContext, Host};
-use imgctl_cluster::cluster::image::ClusterImage;
-use imgctl_cluster::pipeline::execution_context::{ExecutionContext, Then};
-use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStatus;
-use imgctl_cluster::upgrade::{document::Direction, observation::Observation};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::image::ClusterImage;
+use imgctl_upgrade::upgrade_store::UpgradeStatus;
+use imgctl_upgrade::{document::Direction, observation::Observation};
+use imgctl_workflow::pipeline::execution_context::{ExecutionContext, Then};
+use imgctl_workflow::sync::tree::ROOTFS;
 
 /// Sets the version of each host from its tree. `releases` are cluster contexts with their
 /// versions; a host that has none of their trees gets no version.

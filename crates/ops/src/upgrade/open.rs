@@ -7,10 +7,10 @@ use crate::upgrade::resume::{Continuing, Copy, check_home, here, release_nodes, 
 use crate::upgrade::{close::abandon, finish::finish};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::pipeline::journal::Past;
-use imgctl_cluster::upgrade::document::{Direction, Document, PauseAfter};
-use imgctl_cluster::upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
+use imgctl_journal::Past;
+use imgctl_model::state_files::StateFiles;
+use imgctl_upgrade::document::{Direction, Document, PauseAfter};
+use imgctl_upgrade::upgrade_store::{Ended, UpgradeStatus, UpgradeStore};
 
 #[derive(Clone, Debug)]
 pub struct ResumeRequest {

@@ -8,13 +8,13 @@ use crate::upgrade::execute::{Carrying, PlanRequest, carry, plan_of};
 use crate::upgrade::images::{Start, UpgradeImage, know, rootfs_of, sides, with_settings};
 use crate::work::{Prepared, Work, declined};
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::context::Host;
-use imgctl_cluster::cluster::image::ImageKind;
-use imgctl_cluster::runtime::setting::{Component, Setting};
-use imgctl_cluster::runtime::{choice, setting_files};
-use imgctl_cluster::upgrade::document::{Choices, Direction, KubeletSwap, OnFailure};
-use imgctl_cluster::upgrade::{plan::Planned, upgrade_store::UpgradeStore};
+use imgctl_model::clusterfile::Clusterfile;
+use imgctl_model::context::Host;
+use imgctl_model::image::ImageKind;
+use imgctl_runtime::setting::{Component, Setting};
+use imgctl_runtime::{choice, setting_files};
+use imgctl_upgrade::document::{Choices, Direction, KubeletSwap, OnFailure};
+use imgctl_upgrade::{plan::Planned, upgrade_store::UpgradeStore};
 
 /// Settings that differ between the recorded cluster and a Clusterfile.
 pub(crate) struct Reconfiguration {

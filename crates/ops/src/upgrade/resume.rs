@@ -13,12 +13,12 @@ use crate::work::{Work, steps};
 use crate::{front_end::Outcome, session::Session};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_cluster::cluster::context::Paths;
-use imgctl_cluster::cluster::state_files::StateFiles;
-use imgctl_cluster::runtime::nodes;
-use imgctl_cluster::upgrade::document::{Document, PauseAfter};
-use imgctl_cluster::upgrade::mirror::{Copied, copied, directory};
-use imgctl_cluster::upgrade::upgrade_store::UpgradeStore;
+use imgctl_model::context::Paths;
+use imgctl_model::state_files::StateFiles;
+use imgctl_runtime::nodes;
+use imgctl_upgrade::document::{Document, PauseAfter};
+use imgctl_upgrade::mirror::{Copied, copied, directory};
+use imgctl_upgrade::upgrade_store::UpgradeStore;
 
 /// How an open document continues.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +78,7 @@ pub struct Copy {
 /// Returns the copy that this machine has as a control plane of `cluster`, or `None`.
 pub(crate) fn here(cluster: &str, session: &Session<'_>) -> Result<Option<Copy>> {
     // Checked because the name becomes part of a path.
-    imgctl_cluster::cluster::name::check(cluster)?;
+    imgctl_model::name::check(cluster)?;
     let root = &session.controller.data_root;
     let directory = PathBuf::from(directory(&Paths::new(root, cluster)));
     Ok(copied(&directory).map(|says| Copy { directory, says }))

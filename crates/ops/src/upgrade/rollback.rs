@@ -17,17 +17,15 @@ use crate::upgrade::resume::{Continuing, check_home, release_nodes, resume_in};
 use crate::upgrade::windows;
 use crate::work::{RunOptions, Work, declined};
 use imgctl_base::error::{Error, IoContext, Result};
-use imgctl_cluster::cluster::clusterfile::Clusterfile;
-use imgctl_cluster::cluster::context::{Host, MASTER};
-use imgctl_cluster::pipeline::execution_context::{PhaseUpdate, Then};
-use imgctl_cluster::runtime::setting::Setting;
-use imgctl_cluster::sync::tree::ROOTFS;
-use imgctl_cluster::upgrade::document::{
-    Choices, Direction, Document, KeepContainers, KubeletSwap,
-};
-use imgctl_cluster::upgrade::plan::Planned;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_host::agent::protocol::InventoryQuestion;
+use imgctl_model::clusterfile::Clusterfile;
+use imgctl_model::context::{Host, MASTER};
+use imgctl_runtime::setting::Setting;
+use imgctl_upgrade::document::{Choices, Direction, Document, KeepContainers, KubeletSwap};
+use imgctl_upgrade::plan::Planned;
+use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_workflow::pipeline::execution_context::{PhaseUpdate, Then};
+use imgctl_workflow::sync::tree::ROOTFS;
 
 #[derive(Clone, Debug)]
 pub struct RollbackRequest {

@@ -14,10 +14,10 @@ use crate::session::Session;
 use crate::upgrade::resume::{Continuing, resume_in};
 use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::pipeline::interrupt::Interrupt;
-use imgctl_cluster::upgrade::document::Document;
-use imgctl_cluster::upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
-use imgctl_cluster::upgrade::window::{WindowState, Windows};
+use imgctl_journal::interrupt::Interrupt;
+use imgctl_upgrade::document::Document;
+use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
+use imgctl_upgrade::window::{WindowState, Windows};
 
 /// Interval at which a waiting run reads the clock and looks for a request to pause. The clock of the
 /// wall counts: it may be set, and the machine may sleep.

@@ -2,7 +2,7 @@
 
 use crate::front_end::ClusterNow;
 use crate::work::Work;
-use imgctl_cluster::cluster::context::ClusterContext;
+use imgctl_model::context::ClusterContext;
 
 impl Work<'_> {
     /// Returns what the cluster is after the operation.

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use crate::session::Needed;
 use crate::work::{Prepared, Work};
 use imgctl_base::error::Result;
-use imgctl_cluster::cluster::{
-    clusterfile::Clusterfile, context::Host, context::REGISTRY, image::ClusterImage,
+use imgctl_model::{
+    clusterfile::Clusterfile,
+    context::{Host, REGISTRY},
+    image::ClusterImage,
 };
 
 impl Work<'_> {

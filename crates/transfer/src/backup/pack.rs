@@ -11,11 +11,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::age::{self, Encrypting, Recipients};
 use crate::backup::document::{
     ARTIFACT, CLUSTER, CONFIG, CREATED, Config, DETAILS, Details, ENCRYPTED, PART, PartRecord,
     TITLE, VERSION, is_name,
 };
+use imgctl_age as age;
+use imgctl_age::{Encrypting, Recipients};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::REF_NAME;

@@ -3,11 +3,12 @@
 use std::io::{self, Read, Write};
 use std::sync::mpsc::sync_channel;
 
-use crate::age::{self, Identities};
 use crate::backup::document::{
     ARTIFACT, CONFIG, Config, DETAILS, Details, ENCRYPTED, PART, PartRecord,
 };
 use crate::transfer::source::ImageSource;
+use imgctl_age as age;
+use imgctl_age::Identities;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Manifest};
 

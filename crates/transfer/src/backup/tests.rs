@@ -5,7 +5,6 @@ use std::path::Path;
 use serde_json::{Map, json};
 
 use super::{Found, Packed, Packer};
-use crate::age::{Identities, Recipients};
 use crate::backup::directory::BackupDirectory;
 use crate::backup::document::Kept;
 use crate::backup::pack::Expected;
@@ -13,6 +12,7 @@ use crate::backup::place::Place;
 use crate::transfer::arbiter::Arbiter;
 use crate::transfer::layout::{LayoutSink, LayoutSource};
 use crate::transfer::location::Archived;
+use imgctl_age::{Identities, Recipients};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::{Digest, Verdict};
 

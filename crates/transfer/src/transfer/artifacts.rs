@@ -10,10 +10,10 @@ use crate::transfer::plan::Plan;
 use crate::transfer::registry::RegistrySink;
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, Kept, from_offset};
-use crate::transfer::workers::lock;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Verdict, media_type};
+use imgctl_base::workers::lock;
 use imgctl_registry::{Repository, Target};
 use imgctl_store::store::Store;
 

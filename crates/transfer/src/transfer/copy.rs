@@ -250,7 +250,7 @@ fn choose(mut all: Vec<Loaded>, place: &Archived) -> Result<Loaded> {
 }
 
 /// Writes a layout as a tar.
-pub(crate) fn pack(layout: &Path, path: &Path, compression: OuterCompression) -> Result<()> {
+pub fn pack(layout: &Path, path: &Path, compression: OuterCompression) -> Result<()> {
     let mut target = Target::Tar(Box::new(Tar::to_path(path, compression)?));
     for name in ["oci-layout", "index.json", "manifest.json", "repositories"] {
         if layout.join(name).exists() {

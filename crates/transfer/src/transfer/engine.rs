@@ -12,10 +12,10 @@ use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, SourceDocument};
-use crate::transfer::workers;
 use imgctl_base::error::{Context, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Verdict};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_base::workers;
 
 /// Default number of blobs copied in parallel.
 pub const JOBS: usize = 6;

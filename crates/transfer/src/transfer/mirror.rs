@@ -15,10 +15,10 @@ use crate::transfer::partial::local::LocalBlobs;
 use crate::transfer::plan::{Plan, Selection};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource};
-use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Verdict};
 use imgctl_base::progress::Reporter;
+use imgctl_base::{workers, workers::lock};
 use imgctl_registry::Target;
 
 /// Default number of images copied in parallel.

@@ -46,7 +46,6 @@ mod temporary;
 mod testing;
 pub(crate) mod tree;
 mod verify;
-pub mod workers;
 
 pub use archive::Archive;
 pub use load::{Input, LoadOptions, load};

@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use crate::transfer::source::{ImageSource, SourceDocument};
-use crate::transfer::workers::{self, lock};
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform};
+use imgctl_base::{workers, workers::lock};
 use imgctl_store::store::Image;
 use imgctl_store::store::images::{MAX_NESTING, check_platform, is_document, select};
 

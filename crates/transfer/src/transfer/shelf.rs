@@ -21,21 +21,21 @@ use imgctl_store::layer::Limits;
 use imgctl_store::store::{Options, Store};
 
 /// The documents in an OCI image layout, beside one of its images.
-pub(crate) struct LayoutShelf {
+pub struct LayoutShelf {
     source: LayoutSource,
     sink: LayoutSink,
 }
 
 impl LayoutShelf {
     /// Opens the layout that has the image `place`.
-    pub(crate) fn open(place: &Archived) -> Result<Self> {
+    pub fn open(place: &Archived) -> Result<Self> {
         // A layout that does not exist is not created.
         let source = LayoutSource::oci(place, &Arbiter::everything())?;
         Ok(Self { source, sink: LayoutSink::open(&place.path, None)? })
     }
 
     /// Returns the image's descriptor, and the name by which the layout knows it.
-    pub(crate) fn image(&self) -> Result<(Descriptor, Option<String>)> {
+    pub fn image(&self) -> Result<(Descriptor, Option<String>)> {
         let root = self.source.root()?;
         Ok((root.descriptor, self.source.ref_name()))
     }
@@ -120,7 +120,7 @@ pub(crate) fn keep_loaded(
 const MAX_PART: u64 = 256 << 20;
 
 /// Unpacks the archive of an OCI image layout into `scratch`; returns the layout.
-pub(crate) fn unpack(path: &Path, scratch: &Path, limits: Limits) -> Result<PathBuf> {
+pub fn unpack(path: &Path, scratch: &Path, limits: Limits) -> Result<PathBuf> {
     let store = Store::open(scratch, Options { sync: false })?.with_limits(limits);
     let file = std::fs::File::open(path).path("open", path)?;
     let members = Members::read(&store, file, &mut Vec::new(), &Silent)

@@ -12,12 +12,12 @@ use crate::transfer::partial::local::{LocalBlobs, StoreBlobs};
 use crate::transfer::plan::{Plan, read_small};
 use crate::transfer::sink::{ImageSink, Put};
 use crate::transfer::source::{Blobs, ImageSource, Kept, SourceDocument, from_offset};
-use crate::transfer::workers::lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{
     Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, Verdict, media_type,
 };
+use imgctl_base::workers::lock;
 use imgctl_store::layer::Limits;
 use imgctl_store::mount::layers::{Consume, LayerBlobs, LayerOf, distinct_layers};
 use imgctl_store::mount::snapshots;

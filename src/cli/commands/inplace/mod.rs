@@ -12,8 +12,11 @@ use crate::cli::{
     ssh_options::SshArgs,
 };
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_cluster::inplace::batches::Share;
-use imgctl_cluster::inplace::request::{self, Selection, TemplatePolicy, Verify, checked};
+use imgctl_inplace::batches::Share;
+use imgctl_inplace::{
+    request,
+    request::{Selection, TemplatePolicy, Verify, checked},
+};
 use imgctl_ops::inplace::{
     self, Care, Change, ChangeRequest, ClusterAccess, UndoRequest, nothing_said,
 };

@@ -5,8 +5,8 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
-use imgctl_cluster::inplace::plan::{ContainerPlan, Plan};
-use imgctl_cluster::inplace::{drift::Report, journal::Event};
+use imgctl_inplace::plan::{ContainerPlan, Plan};
+use imgctl_inplace::{drift::Report, journal::Event};
 use imgctl_ops::front_end::InPlace;
 
 /// Shows the plan: a table of Pods, messages about their workloads, problems and notes.

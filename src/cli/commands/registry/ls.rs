@@ -12,9 +12,9 @@ use crate::cli::{context::Context, registry_options::RegistryArgs};
 use crate::ui::table::Table;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Reference;
+use imgctl_base::workers::{for_each, lock};
 use imgctl_registry::{Client, Repository, Target, layout::Layout};
 use imgctl_transfer::transfer::mirror_place::PlaceName;
-use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Number of repository names read at a time.
 const PAGE: usize = 1000;

@@ -26,7 +26,7 @@ use imgctl_base::fs::root::Root;
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::{EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
-use imgctl_transfer::trust::provenance::Material;
+use imgctl_trust::provenance::Material;
 
 pub(super) use crate::build::git::address::Repository;
 

@@ -22,9 +22,9 @@ use crate::agent::peers::stream;
 use crate::agent::peers::wire::{COUNTS, HOLDERS, LONGEST, TOLD, Told};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
+use imgctl_base::workers::lock;
 use imgctl_registry::server::{ServeOptions, Service};
 use imgctl_registry::serving::Handler;
-use imgctl_transfer::transfer::workers::lock;
 
 /// The service of one host.
 pub(super) struct Node {

@@ -16,7 +16,7 @@ use crate::agent::peers::wire::Told;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::watch::Watch;
 use imgctl_base::image::Digest;
-use imgctl_transfer::transfer::workers::lock;
+use imgctl_base::workers::lock;
 
 /// Pauses after a change: containerd writes several blobs, and labels them a little later.
 const SETTLE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];

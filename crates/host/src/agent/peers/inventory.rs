@@ -14,10 +14,10 @@ use crate::containerd;
 use crate::containerd::protobuf::{Fields, Writer};
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::workers::lock;
 use imgctl_registry::Target;
 use imgctl_registry::layout::{Facts, MAX_MANIFEST};
 use imgctl_registry::server::backend::{Backend, BlobFile, Served};
-use imgctl_transfer::transfer::workers::lock;
 
 /// Prefix of the label that names the registry from which a blob came.
 const SOURCE: &str = "containerd.io/distribution.source.";

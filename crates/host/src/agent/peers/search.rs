@@ -13,12 +13,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::agent::peers::Settings;
 use crate::agent::peers::wire::{HOLDERS, LONGEST, TOLD, Told};
-use crate::host::address::join_port;
+use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::secret::Secret;
+use imgctl_base::workers::lock;
 use imgctl_registry::tls;
-use imgctl_transfer::transfer::workers::lock;
 
 /// Timeouts of a connection and of the beginning of an answer. Hosts of a cluster are near each other.
 const CONNECT: Duration = Duration::from_secs(1);

@@ -17,8 +17,8 @@ use crate::agent::peers::search::Search;
 use crate::agent::peers::{Settings, exchange};
 use imgctl_base::error::Result;
 use imgctl_base::image::Digest;
+use imgctl_base::workers::lock;
 use imgctl_registry::serving::{Limits, Listener};
-use imgctl_transfer::transfer::workers::lock;
 
 const TOKEN: &str = "a-token";
 

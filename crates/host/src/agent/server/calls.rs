@@ -29,10 +29,10 @@ use crate::containerd::rehash::{self, Rehash};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::wire::encode;
+use imgctl_base::workers::{for_each, lock};
 use imgctl_registry::Repository;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::source::counted;
-use imgctl_transfer::transfer::workers::{for_each, lock};
 
 /// Maximum number of messages queued for a slow controller.
 const WAITING: usize = 64;

@@ -6,10 +6,10 @@ use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 use crate::transfer::partial::pieces::Piece;
-use crate::transfer::workers::lock;
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
+use imgctl_base::workers::lock;
 use imgctl_registry::layout::Layout;
 use imgctl_store::layer::chunked::{Index, Part, Runs, runs_of};
 use imgctl_store::store::images::MAX_NESTING;

@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex};
 use crate::transfer::partial::local::{Known, LocalBlobs};
 use crate::transfer::partial::pieces::{Assembled, Pieces, Tail};
 use crate::transfer::source::{ImageSource, Kept, SourceDocument};
-use crate::transfer::workers::lock;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, Verdict, media_type};
+use imgctl_base::workers::lock;
 use imgctl_store::layer::chunked::{FOOTER, Position};
 
 /// Size from which a layer with an announced list is worth the requests, in bytes.

@@ -1,0 +1,85 @@
+//! The merged files of a cluster's rootfs and patch images, as listed by their layers, and the static
+//! Pod patches among them, which `kubeadm upgrade` applies.
+
+use std::{collections::BTreeMap, io::Read as _, sync::Arc};
+
+use imgctl_base::error::{Context, IoContext, Result};
+use imgctl_base::image::Digest;
+use imgctl_model::{context::ClusterContext, image::ImageKind};
+use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
+use imgctl_store::store::Store;
+
+/// A layer of the merged tree; found entries name it by its index.
+pub(super) struct Layer {
+    pub blob: Digest,
+    pub toc: Arc<Toc>,
+}
+
+/// Merges the layers of all images of `context` but applications and registry layers. `what` is what
+/// the caller looks for, for errors.
+pub(super) fn of(
+    context: &ClusterContext,
+    store: &Store,
+    what: &str,
+) -> Result<(Tree, Vec<Layer>)> {
+    let (mut tree, mut layers) = (Tree::new(), Vec::new());
+    let images = context.images.iter();
+    for image in images.filter(|image| image.kind != ImageKind::Application) {
+        for layer in image.layers.iter().filter(|layer| !layer.registry) {
+            let toc = store
+                .toc(&layer.descriptor.digest, &layer.diff_id)
+                .context(|| format!("cannot list the {what} of image {}", image.name))?;
+            let toc = Arc::new(toc);
+            tree.apply(Arc::clone(&toc))?;
+            layers.push(Layer { blob: layer.descriptor.digest.clone(), toc });
+        }
+    }
+    Ok((tree, layers))
+}
+
+/// The static Pods that kubeadm patches.
+const PATCHED: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"];
+/// Maximum size of a patch file, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Returns the patches by static Pod; several files for one Pod are joined in name order, as in the
+/// observation of a host. Returns `None` if the patches are outside the image's tree, so that
+/// another image does not change them.
+pub fn patches_of(
+    context: &ClusterContext,
+    store: &Store,
+) -> Result<Option<BTreeMap<String, String>>> {
+    let documents = context.documents.iter();
+    let configured = documents
+        .filter(|document| document["kind"] == "InitConfiguration")
+        .find_map(|document| document["patches"]["directory"].as_str());
+    let folder = match configured {
+        None => "patches",
+        Some(folder) => match folder.strip_prefix(&format!("{}/", context.paths.rootfs())) {
+            Some(inside) => inside,
+            None => return Ok(None),
+        },
+    };
+    let (tree, layers) = of(context, store, "patches")?;
+    let mut patches = BTreeMap::<String, String>::new();
+    let Ok(folder) = tree.resolve(&LayerPath::parse(folder.as_bytes())?) else {
+        return Ok(Some(patches));
+    };
+    for (name, found) in tree.children(&folder) {
+        let name = String::from_utf8_lossy(name);
+        let pod = PATCHED.iter().find(|pod| name.starts_with(**pod));
+        let is_file = matches!(found.entry().kind, EntryKind::File { size } if size <= LONGEST);
+        let layer = found.layer.and_then(|index| layers.get(index));
+        let (Some(pod), Some(layer), true) = (pod, layer, is_file) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        ContentReader::new(store.open_blob(&layer.blob)?, Arc::clone(&layer.toc))?
+            .open(found.entry)?
+            .take(LONGEST)
+            .read_to_end(&mut bytes)
+            .doing(|| format!("cannot read {folder}/{name}"))?;
+        patches.entry((*pod).to_owned()).or_default().push_str(&String::from_utf8_lossy(&bytes));
+    }
+    Ok(Some(patches))
+}

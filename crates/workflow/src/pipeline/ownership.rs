@@ -1,0 +1,281 @@
+//! Whose a host is: each host of a cluster has the cluster's UID in a file of the cluster's data
+//! directory, written before anything else is brought to it. A host of another cluster is neither
+//! changed nor cleaned.
+//!
+//! Evaluates the facts that hosts have reported. Hosts from before clusters had UIDs have no file; the
+//! next change writes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::pipeline::look::Looks;
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
+use imgctl_base::error::{Error, Result};
+use imgctl_host::agent::protocol::{Claim, Claimed, Facts, UID_FILE};
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_runtime::Action;
+
+/// What a host says about the cluster that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It has files of no cluster.
+    Nobody,
+    /// It has the UID of this cluster.
+    Ours,
+    /// It has files of a cluster of this name, and no UID.
+    Unmarked,
+    /// It belongs to another cluster, of this or another name.
+    Other(Other),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Other {
+    pub(crate) cluster: String,
+    pub(crate) uid: Option<String>,
+}
+
+impl Other {
+    /// Returns `prod (UID 1234)`.
+    pub(crate) fn named(&self) -> String {
+        named(&self.cluster, self.uid.as_deref())
+    }
+}
+
+fn named(cluster: &str, uid: Option<&str>) -> String {
+    match uid {
+        Some(uid) => format!("{cluster} (UID {uid})"),
+        None => cluster.to_owned(),
+    }
+}
+
+/// Returns this cluster with its UID, for messages.
+pub(crate) fn this(context: &ClusterContext) -> String {
+    named(&context.name, context.uid.as_deref())
+}
+
+/// Returns whose host this is, by what it says itself.
+pub(crate) fn owner(context: &ClusterContext, facts: &Facts) -> Owner {
+    let other = |cluster: &String, uid: Option<&String>| {
+        Owner::Other(Other { cluster: cluster.clone(), uid: uid.cloned() })
+    };
+    if let Some(uid) = facts.cluster_uids.get(&context.name) {
+        return match &context.uid {
+            Some(own) if own != uid => other(&context.name, Some(uid)),
+            _ => Owner::Ours,
+        };
+    }
+    // Files of this cluster count less than the UID of another one: a mere question leaves files.
+    if let Some((cluster, uid)) = facts.cluster_uids.first_key_value() {
+        return other(cluster, Some(uid));
+    }
+    if facts.clusters.contains(&context.name) {
+        return Owner::Unmarked;
+    }
+    match facts.clusters.first() {
+        // An adopted cluster may have had another name.
+        Some(cluster) if !context.is_adopted() => other(cluster, None),
+        _ => Owner::Nobody,
+    }
+}
+
+/// Returns the cluster that a member of this one says it belongs to instead: one of the same name, or
+/// one for which everything of this cluster was removed from the host.
+pub(crate) fn taken(context: &ClusterContext, facts: &Facts) -> Option<Other> {
+    match owner(context, facts) {
+        Owner::Other(other)
+            if other.cluster == context.name
+                || (other.uid.is_some() && !facts.clusters.contains(&context.name)) =>
+        {
+            Some(other)
+        }
+        _ => None,
+    }
+}
+
+/// Fails if a host of the cluster says that it belongs to another one. Hosts that do not answer are
+/// somebody else's concern.
+pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
+    for host in &context.hosts {
+        if let Some(Ok(facts)) = looks.get(&host.id())
+            && let Some(other) = taken(context, facts)
+        {
+            return Err(Error::check_failed(format!(
+                "{} belongs to cluster {}, not to cluster {}",
+                host.id(),
+                other.named(),
+                this(context)
+            ))
+            .hint(take_out(context, host)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a host has neither the UID nor a tree of any cluster that could be this one. Asking alone
+/// leaves files there.
+pub(crate) fn has_nothing(context: &ClusterContext, facts: &Facts) -> bool {
+    match owner(context, facts) {
+        Owner::Nobody => true,
+        Owner::Unmarked => !facts.cluster_trees.contains(&context.name),
+        Owner::Ours | Owner::Other(_) => false,
+    }
+}
+
+/// Returns the IDs of hosts that have nothing of this cluster.
+pub(crate) fn blank(context: &ClusterContext, looks: &Looks) -> BTreeSet<String> {
+    let is_blank = |facts: &Facts| {
+        has_nothing(context, facts) || matches!(owner(context, facts), Owner::Other(_))
+    };
+    let hosts = context.hosts.iter().map(Host::id);
+    hosts.filter(|id| matches!(looks.get(id), Some(Ok(facts)) if is_blank(facts))).collect()
+}
+
+/// Returns what to do with a member that belongs to another cluster now.
+pub(crate) fn take_out(context: &ClusterContext, host: &Host) -> String {
+    let flag = if host.is_control_plane() { "--masters" } else { "--nodes" };
+    format!(
+        "`imgctl delete --cluster {} {flag} {} --force` takes the host out of this cluster and \
+         leaves it as it is",
+        context.name,
+        host.id()
+    )
+}
+
+/// Returns the error for a host that is to be cleaned and belongs to another cluster.
+pub(crate) fn not_cleaned(context: &ClusterContext, host: &Host, other: &Other) -> Error {
+    Error::check_failed(format!(
+        "{} belongs to cluster {}, not to cluster {}: it is not cleaned",
+        host.id(),
+        other.named(),
+        this(context)
+    ))
+}
+
+/// Returns the phase that writes the cluster's UID on hosts that do not have it. With it, a host
+/// belongs to the cluster. `taking` are hosts that may have the UID of another cluster.
+pub fn phase(context: &ClusterContext, looks: &Looks, taking: &BTreeSet<String>) -> Phase {
+    let mut phase = Phase::new("claim", Order::Parallel).on_failure(OnFailure::FinishPhase);
+    let Some(uid) = &context.uid else { return phase };
+    for host in &context.hosts {
+        let Some(Ok(facts)) = looks.get(&host.id()) else { continue };
+        let told = facts.cluster_uids.get(&context.name);
+        if told == Some(uid) {
+            continue;
+        }
+        let mut known = facts.cluster_uids.clone();
+        if !taking.contains(&host.id()) {
+            known.remove(&context.name);
+        }
+        phase = phase.lane(Lane::on(host, [claim(context, uid, known)]));
+    }
+    phase
+}
+
+/// Returns the step that writes the UID, unless another cluster has got the host since it was asked: then
+/// it had the UIDs in `known`.
+fn claim(context: &ClusterContext, uid: &str, known: BTreeMap<String, String>) -> Step {
+    let root = context.paths.root();
+    let says = format!("write {root}/{UID_FILE}: the host belongs to cluster {}", context.name);
+    let (data, cluster) = root.rsplit_once('/').unwrap_or(("/", &root));
+    let claim =
+        Claim { data: data.to_owned(), cluster: cluster.to_owned(), uid: uid.to_owned(), known };
+    let action = Action::depending_on("uid", says, uid, move |site| {
+        let (cluster, uid) = match site.agent.claim(&claim)? {
+            Claimed::Ours => return Ok(()),
+            Claimed::Taken(cluster, uid) => (cluster, uid),
+        };
+        let other = Other { cluster, uid: Some(uid) };
+        Err(Error::check_failed(format!(
+            "{} belongs to cluster {} by now, not to cluster {}",
+            site.host.id(),
+            other.named(),
+            this(site.context)
+        ))
+        .hint("another controller was faster: choose another host, or remove it from that cluster"))
+    });
+    Step::from(action).always()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::testing::{facts, hosts, sample_context};
+
+    const OWN: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+    const OTHER: &str = "bbbbbbbb-0000-4000-8000-000000000002";
+
+    fn context() -> ClusterContext {
+        let mut context = sample_context("c", hosts(1, 1), std::path::Path::new("/nowhere"));
+        context.uid = Some(OWN.to_owned());
+        context
+    }
+
+    fn says(context: &ClusterContext, clusters: &[&str], uids: &[(&str, &str)]) -> Facts {
+        let mut facts = facts(&context.hosts[1]);
+        facts.clusters = clusters.iter().map(ToString::to_string).collect();
+        facts.cluster_uids =
+            uids.iter().map(|(name, uid)| ((*name).to_owned(), (*uid).to_owned())).collect();
+        facts
+    }
+
+    #[test]
+    fn a_host_says_whose_it_is() {
+        let context = context();
+        let of = |clusters: &[&str], uids: &[(&str, &str)]| {
+            let facts = says(&context, clusters, uids);
+            (owner(&context, &facts), taken(&context, &facts))
+        };
+        let other = |cluster: &str, uid: Option<&str>| Other {
+            cluster: cluster.to_owned(),
+            uid: uid.map(str::to_owned),
+        };
+        assert_eq!(of(&[], &[]), (Owner::Nobody, None));
+        assert_eq!(of(&["c"], &[("c", OWN)]), (Owner::Ours, None));
+        assert_eq!(of(&["c"], &[]), (Owner::Unmarked, None));
+        let same_name = other("c", Some(OTHER));
+        assert_eq!(of(&["c"], &[("c", OTHER)]), (Owner::Other(same_name.clone()), Some(same_name)));
+        // Ours, and another cluster was there before.
+        assert_eq!(of(&["b", "c"], &[("b", OTHER), ("c", OWN)]), (Owner::Ours, None));
+        let given_away = other("d", Some(OTHER));
+        assert_eq!(
+            of(&["d"], &[("d", OTHER)]),
+            (Owner::Other(given_away.clone()), Some(given_away.clone()))
+        );
+        // A member from before clusters had UIDs, on which another cluster was put by force: it goes
+        // on, and is not cleaned.
+        assert_eq!(of(&["c", "d"], &[("d", OTHER)]), (Owner::Other(given_away), None));
+        assert_eq!(of(&["d"], &[]), (Owner::Other(other("d", None)), None));
+    }
+
+    #[test]
+    fn a_host_of_another_cluster_is_refused_by_name() {
+        let context = context();
+        let host = &context.hosts[1];
+        let looks: Looks = [(host.id(), Ok(says(&context, &["c"], &[("c", OTHER)])))].into();
+        let error = refuse_taken(&context, &looks).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains(&host.id()) && told.contains(OWN) && told.contains(OTHER), "{told}");
+        let hint = format!("--nodes {} --force", host.id());
+        assert!(error.hints()[0].contains(&hint), "{:?}", error.hints());
+        let looks: Looks = [(host.id(), Ok(says(&context, &["c"], &[])))].into();
+        refuse_taken(&context, &looks).unwrap();
+        assert_eq!(phase(&context, &looks, &BTreeSet::new()).lanes.len(), 1);
+        let looks: Looks = [(host.id(), Ok(says(&context, &["c"], &[("c", OWN)])))].into();
+        assert!(phase(&context, &looks, &BTreeSet::new()).lanes.is_empty());
+    }
+
+    #[test]
+    fn a_host_with_the_files_of_a_question_alone_has_nothing() {
+        let context = context();
+        let host = &context.hosts[0];
+        let mut seen = facts(host);
+        assert!(has_nothing(&context, &seen));
+        seen.clusters = vec!["c".to_owned()];
+        assert!(has_nothing(&context, &seen), "`status` was asked meanwhile");
+        // A host from before clusters had UIDs.
+        seen.cluster_trees = vec!["c".to_owned()];
+        assert!(!has_nothing(&context, &seen));
+        seen.cluster_trees.clear();
+        seen.cluster_uids.insert("c".to_owned(), OWN.to_owned());
+        assert!(!has_nothing(&context, &seen));
+    }
+}
