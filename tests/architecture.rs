@@ -14,10 +14,11 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("bake", &["base"]),
     ("kubefile", &["base"]),
+    ("recipe", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
     ("report", &["base"]),
