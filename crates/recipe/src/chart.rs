@@ -126,6 +126,12 @@ impl Chart {
     /// # Errors
     /// If it is not there any more.
     pub fn recorded(folder: &Path, place: &str) -> Result<Self> {
+        let is_inside = place.strip_prefix("charts/").is_some_and(|name| {
+            !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\''])
+        });
+        if !is_inside {
+            return Err(Error::bad_content(format!("`{place}` is not a chart of the folder")));
+        }
         let chart = Self::read(&folder.join(place))?;
         Ok(Self { place: place.to_owned(), is_there: true, ..chart })
     }

@@ -81,6 +81,8 @@ pub fn add(
             .hint("`imgctl init` makes a folder to which recipes can be added")
     })?;
     let record = Record::parse(&text)?;
+    // The folder may be somebody else's.
+    checked(&record.name)?;
     let there: Result<Vec<Chart>> =
         record.charts.iter().map(|place| Chart::recorded(folder, place)).collect();
     let there = there?;

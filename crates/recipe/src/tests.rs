@@ -346,6 +346,10 @@ fn charts_are_read_from_folders_and_archives() {
     fs::write(&head, "name: web\n").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("web/templates/b")).unwrap();
     assert!(fails("name: web\n").contains("is not a file"));
+    for place in ["../web", "charts/../web", "charts/a/b", "charts/", "charts/.web", "web"] {
+        let error = Chart::recorded(folder.path(), place).unwrap_err();
+        assert!(error.message().contains("is not a chart of the folder"), "{place}");
+    }
     assert!(Chart::read(&folder.path().join("none")).unwrap_err().message().contains("no chart"));
 }
 
