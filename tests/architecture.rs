@@ -14,11 +14,12 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 22] = [
+const CRATES: [(&str, &[&str]); 23] = [
     ("base", &[]),
     ("age", &["base"]),
     ("bake", &["base"]),
     ("kubefile", &["base"]),
+    ("recipe", &["base"]),
     ("template", &["base"]),
     ("registry", &["base"]),
     ("report", &["base"]),

@@ -12,9 +12,10 @@ use clap::{
 use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, bake, blobs, build, bundle, cache, cert,
-    cluster, clusters, diff, edit, files, history, hosts, images, inplace, inspect, keys,
-    kube_wrapper, login, manifest, mounts, plan, preview, pull, push, records, registry, renumber,
-    report, rmi, sign, state, status, store, support_bundle, testbed, ui, upgrade, working,
+    cluster, clusters, diff, edit, files, history, hosts, images, init, inplace, inspect, keys,
+    kube_wrapper, login, manifest, mounts, plan, preview, pull, push, recipe, records, registry,
+    renumber, report, rmi, sign, state, status, store, support_bundle, testbed, ui, upgrade,
+    working,
 };
 use crate::cli::{accepted, context::Context, habits, home_paths, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -74,6 +75,8 @@ macro_rules! verbs {
 }
 
 verbs! {
+    "init": Init(Box<init::InitArgs>) => init::run;
+    "recipe": Recipe(recipe::RecipeCommand) => recipe::run;
     "build": Build(Box<build::BuildArgs>) => build::run;
     "bake": Bake(Box<bake::BakeArgs>) => bake::run;
     "images": Images(images::ImagesArgs) => images::run;

@@ -14,6 +14,7 @@ use crate::cli::context::Context;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_ops::clusters;
+use imgctl_recipe::catalogue::Catalogue;
 use imgctl_store::store::Store;
 
 /// Names of arguments with a cluster, and with images; archives of images are files.
@@ -21,6 +22,7 @@ const CLUSTER: &str = "cluster";
 const IMAGES: [&str; 3] = ["IMAGE", "IMAGE[:PATH]", "NAME|FILE"];
 const MEMBERS: &str = "HOST";
 const RUN: &str = "RUN";
+const RECIPE: &str = "RECIPE";
 
 /// The scripts that ask imgctl for what to offer.
 const BASH: &str = include_str!("completion/imgctl.bash");
@@ -68,6 +70,7 @@ struct Known {
     clusters: Vec<String>,
     hosts: Vec<String>,
     runs: Vec<String>,
+    recipes: Vec<String>,
 }
 
 impl Known {
@@ -84,6 +87,7 @@ impl Known {
                 .filter_map(|one| Some(one.last_run.as_ref()?.id.clone()))
                 .collect(),
             clusters: clusters.into_iter().map(|cluster| cluster.name).collect(),
+            recipes: Catalogue::shipped().map(|catalogue| names_of(&catalogue)).unwrap_or_default(),
         }
     }
 
@@ -97,6 +101,8 @@ impl Known {
             Some((self.images.clone(), true))
         } else if value == MEMBERS || is_long("ips") {
             Some((self.hosts.clone(), false))
+        } else if value == RECIPE {
+            Some((self.recipes.clone(), false))
         } else if value == RUN {
             let newest = std::iter::once("last".to_owned());
             Some((newest.chain(self.runs.clone()).collect(), false))
@@ -104,6 +110,10 @@ impl Known {
             None
         }
     }
+}
+
+fn names_of(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.all().iter().map(|recipe| recipe.declaration.name.clone()).collect()
 }
 
 /// Returns the names of images, as short as they may be typed.

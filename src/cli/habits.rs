@@ -26,8 +26,12 @@ const HABITS: &[(&[&str], &str)] = &[
         "`imgctl journal last --failed` shows what failed, `imgctl support-bundle` collects logs",
     ),
     (
-        &["up", "init", "install", "deploy", "start", "launch", "bootstrap"],
+        &["up", "install", "deploy", "start", "launch", "bootstrap"],
         "`imgctl run IMAGE --masters HOSTS` makes a cluster and installs images on it",
+    ),
+    (
+        &["new", "scaffold", "recipes", "catalog", "quickstart"],
+        "`imgctl init` makes a folder for an image of your own, `imgctl recipe ls` lists what it can contain",
     ),
     (
         &["down", "destroy", "teardown", "remove", "purge"],

@@ -10,7 +10,13 @@ use crate::ui::edge;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Build images", &["build", "bake", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
+    (
+        "Build images",
+        &[
+            "init", "recipe", "build", "bake", "merge", "rebase", "annotate", "tag", "manifest",
+            "sbom",
+        ],
+    ),
     (
         "Ship images",
         &[
@@ -192,8 +198,8 @@ mod tests {
     fn the_overview_fits_on_two_screens() {
         let mut command = arguments::command();
         let help = command.render_long_help().to_string();
-        assert!(help.lines().count() <= 112, "{help}");
-        for part in ["Build images:\n  build ", "--root <DIR>", "docs/cli.md"] {
+        assert!(help.lines().count() <= 114, "{help}");
+        for part in ["Build images:\n  init ", "--root <DIR>", "docs/cli.md"] {
             assert!(help.contains(part), "{help}");
         }
     }

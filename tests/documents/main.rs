@@ -17,6 +17,7 @@ mod links;
 mod markdown;
 mod navigation;
 mod packages;
+mod recipes;
 mod recordings;
 mod site;
 mod threats;

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 67] = [
+const AREAS: [(&str, &str); 68] = [
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
@@ -40,6 +40,7 @@ const AREAS: [(&str, &str); 67] = [
     ("crates/ops/src/restore", "Backup and restore"),
     ("crates/ops/src/state", "Encrypted state"),
     ("crates/ops/src/upgrade", "Upgrades and rollbacks"),
+    ("crates/recipe", "Building images"),
     ("crates/registry", "Registries"),
     ("crates/report", "Reports"),
     ("crates/runtime", "Running clusters"),

@@ -9,35 +9,7 @@ use crate::common::registry::Registry;
 use crate::common::{Ran, TestEnv, repository, tool};
 
 /// Programs that `fetch` scripts put in place, made up so that no network is needed.
-const PROGRAMS: [&str; 17] = [
-    "etcd",
-    "etcdctl",
-    "kubeadm",
-    "kubelet",
-    "kubectl",
-    "crictl",
-    "k3s",
-    "containerd",
-    "containerd-shim-runc-v2",
-    "ctr",
-    "runc",
-    "docker-registry",
-    "conntrack",
-    "bridge",
-    "host-local",
-    "loopback",
-    "portmap",
-];
-
-/// `kubeadm config images list`, whose answer follows from the version alone.
-const KUBEADM: &str = r#"#!/bin/sh
-[ "$1 $2 $3 $4" = "config images list --kubernetes-version" ] || exit 2
-for name in apiserver controller-manager scheduler proxy; do echo "registry.k8s.io/kube-$name:$5"; done
-case $5 in
-  v1.33.*) printf 'registry.k8s.io/%s\n' coredns/coredns:v1.12.0 pause:3.10 etcd:3.5.24-0 ;;
-  *) printf 'registry.k8s.io/%s\n' coredns/coredns:v1.12.1 pause:3.10.1 etcd:3.6.4-0 ;;
-esac
-"#;
+const PROGRAMS: [&str; 3] = ["etcd", "etcdctl", "k3s"];
 
 fn folders(parent: &str) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::fs::read_dir(repository().join(parent))
@@ -52,11 +24,6 @@ fn folders(parent: &str) -> Vec<PathBuf> {
 
 /// Copies an example (without what a `fetch` of the user's left there) and fetches stand-ins.
 fn prepare(env: &TestEnv, folder: &Path) -> PathBuf {
-    fetched(env, folder, &[])
-}
-
-/// The same with variables for `fetch`.
-fn fetched(env: &TestEnv, folder: &Path, variables: &[(&str, &str)]) -> PathBuf {
     let name = folder.file_name().unwrap();
     let copy = env.path(name);
     Ran::new(tool("cp", [OsStr::new("-R"), folder.as_ref(), copy.as_ref()])).ok();
@@ -65,18 +32,11 @@ fn fetched(env: &TestEnv, folder: &Path, variables: &[(&str, &str)]) -> PathBuf 
         std::fs::create_dir_all(&programs).unwrap();
         for program in PROGRAMS {
             let path = programs.join(program);
-            let text = match program {
-                "kubeadm" => KUBEADM,
-                _ => "#!/bin/sh\necho stand-in\n",
-            };
-            std::fs::write(&path, text).unwrap();
+            std::fs::write(&path, "#!/bin/sh\necho stand-in\n").unwrap();
             Ran::new(tool("chmod", [OsStr::new("755"), path.as_ref()])).ok();
         }
         let mut fetch = tool(copy.join("fetch").to_str().unwrap(), [] as [&str; 0]);
-        for variable in ["ETCD_BIN", "KUBE_BIN", "CRI_BIN", "CNI_BIN"] {
-            fetch.env(variable, &programs);
-        }
-        fetch.envs(variables.iter().copied());
+        fetch.env("ETCD_BIN", &programs);
         fetch.env("K3S_BIN", programs.join("k3s"));
         Ran::new(fetch).ok();
     }
@@ -84,14 +44,14 @@ fn fetched(env: &TestEnv, folder: &Path, variables: &[(&str, &str)]) -> PathBuf 
 }
 
 /// A registry that is asked instead of the public ones, and one small image to put into it.
-struct Mirror {
+pub(crate) struct Mirror {
     registry: Registry,
-    configuration: PathBuf,
+    pub(crate) configuration: PathBuf,
     image: String,
 }
 
 impl Mirror {
-    fn new(env: &TestEnv) -> Self {
+    pub(crate) fn new(env: &TestEnv) -> Self {
         let registry = Registry::start();
         let entry = |prefix: &str| {
             format!(
@@ -113,7 +73,7 @@ impl Mirror {
     }
 
     /// `imgctl build` that knows no other registry.
-    fn build(&self, env: &TestEnv, arguments: &[&str]) -> Ran {
+    pub(crate) fn build(&self, env: &TestEnv, arguments: &[&str]) -> Ran {
         let mut command = env.command(["build"]);
         command.args(arguments);
         command.env("CONTAINERS_REGISTRIES_CONF", &self.configuration);
@@ -121,7 +81,7 @@ impl Mirror {
     }
 
     /// Makes every image that a context names; gives their repositories and tags.
-    fn fill(&self, env: &TestEnv, context: &str) -> Vec<(String, String)> {
+    pub(crate) fn fill(&self, env: &TestEnv, context: &str) -> Vec<(String, String)> {
         let report = self.build(env, &["--images-report", "--json", context]).json();
         let images = report["images"].as_array().unwrap().iter();
         let made = images.map(|image| {
@@ -138,8 +98,8 @@ impl Mirror {
 }
 
 /// How many container images the examples that have some name.
-const IMAGES: [(&str, usize); 5] =
-    [("app-helm", 1), ("app-manifests", 2), ("flannel", 2), ("k3s", 2), ("kubernetes", 7)];
+const IMAGES: [(&str, usize); 4] =
+    [("app-helm", 1), ("app-manifests", 2), ("flannel", 2), ("k3s", 2)];
 
 #[test]
 fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
@@ -184,50 +144,6 @@ fn every_example_builds_and_brings_the_scripts_and_images_that_it_names() {
             assert!(!inside.success(), "{name}: {unwanted} does not belong into the image");
         }
     }
-}
-
-#[test]
-fn the_version_of_kubernetes_decides_its_images() {
-    let env = TestEnv::new();
-    let mirror = Mirror::new(&env);
-    let folder = repository().join("Kubefile.examples/kubernetes");
-    let context = fetched(&env, &folder, &[("KUBE_VERSION", "v1.33.7")]);
-    let path = context.to_str().unwrap();
-    // Archives in the context are the build's business, not the hosts'.
-    std::fs::create_dir_all(context.join("images/skopeo")).unwrap();
-    std::fs::write(context.join("images/skopeo/left.tar"), "x").unwrap();
-
-    let images = mirror.fill(&env, path);
-    assert_eq!(images.len(), 7, "{images:?}");
-    let tag = |name: &str| {
-        let found = images.iter().find(|(repository, _)| repository == name);
-        found.map(|(_, tag)| tag.as_str())
-    };
-    assert_eq!(tag("kube-apiserver"), Some("v1.33.7"));
-    assert_eq!(tag("etcd"), Some("3.5.24-0"));
-    assert_eq!(tag("pause"), Some("3.10"));
-
-    let version = ["--build-arg", "KUBE_VERSION=v1.33.7"];
-    mirror.build(&env, &[&version[..], &["-t", "k8s", path]].concat());
-    let tree = env.path("tree");
-    env.imgctl(["export", "k8s", "-o", tree.to_str().unwrap()]).ok();
-    assert!(!tree.join("images/skopeo").exists());
-    let sandbox = |value: Option<&str>| {
-        let script = tree.join("scripts/sandbox-image.sh");
-        let mut command = tool("bash", [script.as_os_str()]);
-        command.envs(value.map(|value| ("sandboxImage", value)));
-        Ran::new(command).ok().stdout()
-    };
-    assert_eq!(sandbox(None), "pause:3.10");
-    assert_eq!(sandbox(Some("own/pause:1")), "own/pause:1");
-
-    // Another version than the one that was fetched is not built.
-    let mut other = env.command(["build", "--build-arg", "KUBE_VERSION=v1.34.1", path]);
-    other.env("CONTAINERS_REGISTRIES_CONF", &mirror.configuration);
-    let refused = Ran::new(other);
-    assert!(!refused.success());
-    let errors = refused.stderr();
-    assert!(errors.contains("kubernetes-v1.34.1"), "{errors}");
 }
 
 #[test]
@@ -298,20 +214,13 @@ fn a_download_without_its_checksum_is_not_used() {
     Ran::new(tool("chmod", ["755", curl.to_str().unwrap()])).ok();
     let arch = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
     let k3s = if arch == "amd64" { "k3s" } else { "k3s-arm64" };
-    // Files of the publisher, below its address, each followed by the file that has its checksum.
-    let kubernetes = format!("v9.9.9/bin/linux/{arch}");
-    for name in ["kubeadm", "kubelet", "kubectl"] {
-        let text = if name == "kubeadm" { KUBEADM } else { "#!/bin/sh\n" };
-        let file = env.write(format!("files/{kubernetes}/{name}"), text);
-        env.write(format!("files/{kubernetes}/{name}.sha256"), sha256(&file));
-    }
+    // The publisher's file, below its address, and the list that has its checksum.
     let file = env.write(format!("files/v9.9.9%2Bk3s1/{k3s}"), "#!/bin/sh\n");
     let list = format!("{}  {k3s}-airgap\n{}  {k3s}\n", "0".repeat(64), sha256(&file));
     env.write(format!("files/v9.9.9%2Bk3s1/sha256sum-{arch}.txt"), list);
-    let cri = env.path("programs");
-    let fetch = |example: &str, url: &str, version: &str| {
-        let folder = repository().join("Kubefile.examples").join(example);
-        let copy = env.path(example);
+    let fetch = |url: &str| {
+        let folder = repository().join("Kubefile.examples/k3s");
+        let copy = env.path("k3s");
         let _ = std::fs::remove_dir_all(&copy);
         Ran::new(tool("cp", [OsStr::new("-R"), folder.as_ref(), copy.as_ref()])).ok();
         let _ = std::fs::remove_dir_all(copy.join("bin"));
@@ -320,58 +229,33 @@ fn a_download_without_its_checksum_is_not_used() {
         command
             .env("PATH", format!("{}:{path}", env.path("bin").display()))
             .env("FILES", env.path("files"))
-            .envs([("KUBE_URL", url), ("K3S_URL", url)])
-            .env("KUBE_VERSION", version)
-            .env("K3S_VERSION", format!("{version}+k3s1"))
-            .envs([("CRI_BIN", &cri), ("CNI_BIN", &cri)]);
-        (Ran::new(command), copy.join("bin").join(if example == "k3s" { k3s } else { "kubelet" }))
+            .envs([("K3S_URL", url), ("K3S_VERSION", "v9.9.9+k3s1")]);
+        (Ran::new(command), copy.join("bin/k3s"))
     };
-    for program in PROGRAMS {
-        env.write(Path::new("programs").join(program), "");
-    }
     let url = "https://files.example";
-    for example in ["kubernetes", "k3s"] {
-        fetch(example, url, "v9.9.9").0.ok();
-        for plain in ["http://files.example", "file:///tmp", "ftp://files.example", "files.example"]
-        {
-            let (ran, placed) = fetch(example, plain, "v9.9.9");
-            assert!(ran.fails(1).stderr().contains("is not an https:// address"), "{plain}");
-            assert!(!placed.exists());
-        }
+    fetch(url).0.ok();
+    for plain in ["http://files.example", "file:///tmp", "ftp://files.example", "files.example"] {
+        let (ran, placed) = fetch(plain);
+        assert!(ran.fails(1).stderr().contains("is not an https:// address"), "{plain}");
+        assert!(!placed.exists());
     }
-    // Kubernetes' default version is verified with the list in the repository, whatever the server says.
-    for name in ["kubeadm", "kubelet", "kubectl"] {
-        for end in ["", ".sha256"] {
-            let from = env.path(format!("files/{kubernetes}/{name}{end}"));
-            let text = std::fs::read(from).unwrap();
-            env.write(format!("files/v1.34.1/bin/linux/{arch}/{name}{end}"), text);
-        }
-    }
-    let (ran, placed) = fetch("kubernetes", url, "v1.34.1");
-    assert!(ran.fails(1).stderr().contains("does not have the checksum"));
-    assert!(!placed.exists());
-
-    let (kubelet, k3s_file) = (format!("{kubernetes}/kubelet"), format!("v9.9.9%2Bk3s1/{k3s}"));
+    let k3s_file = format!("v9.9.9%2Bk3s1/{k3s}");
     let k3s_list = format!("v9.9.9%2Bk3s1/sha256sum-{arch}.txt");
     let airgap = format!("{}  {k3s}-airgap\n", "0".repeat(64));
-    let cases: [(&str, &str, Option<&str>); 8] = [
-        ("kubernetes", &kubelet, Some("#!/bin/sh\nevil\n")),
-        ("kubernetes", &format!("{kubelet}.sha256"), None),
-        ("kubernetes", &format!("{kubelet}.sha256"), Some("")),
-        ("kubernetes", &format!("{kubelet}.sha256"), Some("<html>not found</html>")),
-        ("k3s", &k3s_file, Some("#!/bin/sh\nevil\n")),
-        ("k3s", &k3s_list, None),
-        ("k3s", &k3s_list, Some("")),
-        ("k3s", &k3s_list, Some(&airgap)),
+    let cases: [(&str, Option<&str>); 4] = [
+        (&k3s_file, Some("#!/bin/sh\nevil\n")),
+        (&k3s_list, None),
+        (&k3s_list, Some("")),
+        (&k3s_list, Some(&airgap)),
     ];
-    for (example, name, content) in cases {
+    for (name, content) in cases {
         let file = env.path("files").join(name);
         let before = std::fs::read(&file).unwrap();
         match content {
             Some(content) => std::fs::write(&file, content).unwrap(),
             None => std::fs::remove_file(&file).unwrap(),
         }
-        let (ran, placed) = fetch(example, url, "v9.9.9");
+        let (ran, placed) = fetch(url);
         let ran = ran.fails(1);
         assert!(ran.stderr().contains("checksum") || content.is_none(), "{}", ran.report());
         assert!(!placed.exists(), "{name} {content:?}");

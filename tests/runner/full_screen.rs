@@ -10,13 +10,13 @@ use crate::common::IMGCTL;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A terminal with a shell. It ends with this value.
-struct Tmux {
+pub(crate) struct Tmux {
     socket: PathBuf,
 }
 
 impl Tmux {
     /// Starts a shell in `directory`, in a window of 100x30.
-    fn start(directory: &Path) -> Self {
+    pub(crate) fn start(directory: &Path) -> Self {
         let tmux = Self { socket: directory.join("tmux") };
         let shell = "env -i PS1='$ ' TERM=tmux-256color HOME=. bash --norc --noprofile -i";
         let size = ["-x", "100", "-y", "30"];
@@ -28,7 +28,7 @@ impl Tmux {
         tmux
     }
 
-    fn tell(&self, arguments: &[&str]) -> String {
+    pub(crate) fn tell(&self, arguments: &[&str]) -> String {
         let output = Command::new("tmux").arg("-S").arg(&self.socket).args(arguments).output();
         let output = output.expect("tmux is installed by scripts/setup");
         let error = String::from_utf8_lossy(&output.stderr);
@@ -36,7 +36,7 @@ impl Tmux {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn types(&self, line: &str) {
+    pub(crate) fn types(&self, line: &str) {
         self.tell(&["send-keys", "-l", line]);
         self.tell(&["send-keys", "Enter"]);
     }
@@ -47,7 +47,7 @@ impl Tmux {
     }
 
     /// What can be seen or has been scrolled away.
-    fn everything(&self) -> String {
+    pub(crate) fn everything(&self) -> String {
         self.tell(&["capture-pane", "-p", "-J", "-S", "-"])
     }
 
@@ -65,7 +65,7 @@ impl Tmux {
         std::fs::read_to_string(children).unwrap().trim().to_owned()
     }
 
-    fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is_so(self) {
             assert!(

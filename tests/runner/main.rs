@@ -53,6 +53,7 @@ mod pipeline;
 mod pull;
 mod push;
 mod questions;
+mod recipes;
 mod registry_faults;
 mod registry_server;
 mod registry_sync;

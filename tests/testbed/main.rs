@@ -28,5 +28,6 @@ mod cluster_source;
 mod cluster_upgrade;
 mod demo;
 mod packages;
+mod recipes;
 mod served_api;
 mod tutorials;

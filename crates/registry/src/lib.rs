@@ -7,6 +7,7 @@
 pub mod client;
 pub mod config_file;
 pub mod credentials;
+pub mod fetch;
 pub mod layout;
 pub mod registries;
 pub mod server;

@@ -1,0 +1,226 @@
+//! `imgctl init`: a folder for an image of one's own, made from recipes and charts.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::commands::recipe;
+use crate::cli::context::Context;
+use crate::ui::table::counted;
+use imgctl_base::error::{Error, Result};
+use imgctl_recipe::catalogue::Catalogue;
+use imgctl_recipe::chart::Chart;
+use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request};
+use imgctl_recipe::declaration::Group;
+use imgctl_recipe::init::{Made, Order, add, init};
+use imgctl_registry::fetch::fetch;
+
+/// Answers to the question for charts that mean none.
+const NO_CHARTS: [&str; 3] = ["", "none", "-"];
+
+/// Make a folder for an image of your own from recipes
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each chart,
+a README, and the file of the CI system if the folder is a repository of GitHub or GitLab. All or
+nothing is written, and no file that is there is replaced.
+
+On a terminal it asks for the kind of cluster, the version, the network and charts; with any of the
+flags --recipe, --version, --network, --chart, --from-helm and --yes it asks nothing.
+
+Examples:
+  imgctl init my-cluster
+  imgctl init my-cluster --version 1.34 --network calico --chart ./web --chart ./api
+  imgctl init my-etcd --recipe etcd
+  imgctl init web-app --from-helm ./web
+  imgctl init my-cluster --add metrics-server,gateway-api
+  imgctl init --list"
+)]
+pub(crate) struct InitArgs {
+    /// Folder to make the image's files in
+    #[arg(value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+
+    /// Recipes: NAME or NAME@VERSION [default: kubernetes,helm,local-path]
+    #[arg(long = "recipe", value_name = "RECIPE", value_delimiter = ',')]
+    recipes: Vec<String>,
+
+    /// Version of the cluster: 1.34 is the newest 1.34 of the recipe [default: the newest]
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+
+    /// Recipe for the Pod network, or `none` [default: what the cluster's recipe suggests]
+    #[arg(long, value_name = "RECIPE")]
+    network: Option<String>,
+
+    /// Helm chart to install on the cluster: a folder, a .tgz or its address (may be repeated)
+    #[arg(long = "chart", value_name = "PATH|URL")]
+    charts: Vec<String>,
+
+    /// Make an image of a chart alone, for clusters that run
+    #[arg(long, value_name = "PATH|URL", conflicts_with_all = ["recipes", "network", "add"])]
+    from_helm: Option<String>,
+
+    /// Name of the image and the cluster [default: that of the folder]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Architectures of the image [default: amd64,arm64]
+    #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
+    architectures: Vec<String>,
+
+    /// Add recipes to a folder that `imgctl init` made
+    #[arg(
+        long,
+        value_name = "RECIPE",
+        value_delimiter = ',',
+        conflicts_with_all = ["recipes", "version", "network", "name", "architectures"]
+    )]
+    add: Vec<String>,
+
+    /// List the recipes
+    #[arg(long, conflicts_with_all = ["recipes", "version", "network", "charts", "add", "from_helm"])]
+    list: bool,
+}
+
+pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
+    if args.list {
+        return recipe::list(None, true, context);
+    }
+    let catalogue = Catalogue::shipped()?;
+    let words = args.charts.iter().chain(&args.from_helm);
+    let charts: Result<Vec<Chart>> = words.map(|word| chart(word, context)).collect();
+    let charts = charts?;
+    if !args.add.is_empty() {
+        let made = add(&catalogue, &args.folder, &args.add, &charts)?;
+        return show(&made, &args.folder, context);
+    }
+    let recipes = match &args.from_helm {
+        Some(_) => vec![CHART.to_owned()],
+        None => args.recipes.clone(),
+    };
+    let mut order = Order {
+        folder: args.folder.clone(),
+        request: Request {
+            recipes,
+            version: args.version.clone(),
+            network: args.network.clone(),
+            charts: !charts.is_empty(),
+        },
+        architectures: args.architectures.clone(),
+        name: args.name.clone(),
+        charts,
+    };
+    let decided = !order.request.recipes.is_empty()
+        || order.request.version.is_some()
+        || order.request.network.is_some()
+        || order.request.charts;
+    if !decided && !context.settings.ui.assume_yes && context.ui.can_ask() {
+        ask(&catalogue, &mut order, context)?;
+    }
+    show(&init(&catalogue, &order)?, &args.folder, context)
+}
+
+/// Reads a chart of this machine or of a server.
+fn chart(word: &str, context: &Context) -> Result<Chart> {
+    if word.starts_with("https://") || word.starts_with("http://") {
+        let bytes = fetch(word, context.ui.reporter())?;
+        return Chart::packed(&bytes, word);
+    }
+    if word.starts_with("oci://") {
+        return Err(Error::usage(format!(
+            "{word} is in a registry, from which charts are not taken"
+        ))
+        .hint(format!("helm pull {word}, and then --chart FILE.tgz")));
+    }
+    Chart::read(Path::new(word))
+}
+
+/// Asks what to make. Nothing has been written yet, so Ctrl-C leaves everything as it was.
+fn ask(catalogue: &Catalogue, order: &mut Order, context: &Context) -> Result<()> {
+    let mut clusters = catalogue.of_group(Group::Cluster, None);
+    // The usual one first.
+    clusters.sort_by_key(|name| *name != DEFAULT);
+    let cluster = one_of("Cluster", &clusters, context)?;
+    let recipe = catalogue.get(&cluster)?;
+    let versions: Vec<&str> =
+        recipe.declaration.versions.iter().map(|release| release.version.as_str()).collect();
+    order.request.version = Some(one_of("Version", &versions, context)?);
+    let mut networks = catalogue.of_group(Group::Network, Some(&cluster));
+    if !networks.is_empty() {
+        networks.sort_by_key(|name| !recipe.declaration.suggests.iter().any(|one| one == name));
+        networks.push(NO_NETWORK);
+        order.request.network = Some(one_of("Network", &networks, context)?);
+    }
+    let mut recipes = vec![cluster];
+    for name in &recipe.declaration.suggests {
+        if catalogue.get(name)?.declaration.group != Group::Network {
+            recipes.push(name.clone());
+        }
+    }
+    order.request.recipes = recipes;
+    // Charts run on Kubernetes.
+    while catalogue.get(CHART)?.declaration.runs_on.contains(&order.request.recipes[0]) {
+        let question = "Charts, folders or .tgz files separated by blanks [none]: ";
+        let answer = context.ui.ask(question)?.unwrap_or_default();
+        if NO_CHARTS.contains(&answer.as_str()) {
+            break;
+        }
+        let read: Result<Vec<Chart>> =
+            answer.split_whitespace().map(|word| chart(word, context)).collect();
+        match read {
+            Ok(charts) => {
+                order.charts = charts;
+                break;
+            }
+            Err(error) => context.ui.note(&error.chain().join(": ")),
+        }
+    }
+    Ok(())
+}
+
+/// Asks for one of `choices`; Enter takes the first.
+fn one_of(question: &str, choices: &[&str], context: &Context) -> Result<String> {
+    let first = choices.first().copied().unwrap_or_default();
+    loop {
+        let text = format!("{question} ({}) [{first}]: ", choices.join(", "));
+        let answer = context.ui.ask(&text)?.unwrap_or_default();
+        if answer.is_empty() {
+            return Ok(first.to_owned());
+        }
+        if let Some(found) = choices.iter().find(|choice| **choice == answer) {
+            return Ok((*found).to_owned());
+        }
+        let mut begun = choices.iter().filter(|choice| choice.starts_with(&answer));
+        if let (Some(only), None) = (begun.next(), begun.next()) {
+            return Ok((*only).to_owned());
+        }
+        context.ui.note(&format!("`{answer}` is none of {}", choices.join(", ")));
+    }
+}
+
+fn show(made: &Made, folder: &Path, context: &Context) -> Result<()> {
+    for url in &made.unpinned {
+        context.ui.note(&format!("no checksum of {url} is known; the first build records it"));
+    }
+    let value = json!({
+        "directory": folder,
+        "name": made.name,
+        "parts": made.parts,
+        "written": made.files.written,
+        "kept": made.files.kept,
+    });
+    if context.ui.is_json() {
+        return context.ui.json(&value);
+    }
+    let written = counted(made.files.written.len(), "file");
+    let kept = match made.files.kept.len() {
+        0 => String::new(),
+        kept => format!(", {kept} there already"),
+    };
+    let parts = made.parts.join(", ");
+    context.ui.line(&format!("{}: {parts} ({written}{kept})", folder.display()))?;
+    let shown = imgctl_base::quote::quote(&folder.to_string_lossy());
+    context.ui.line(&format!("next: imgctl build -t {}:v1 {shown}", made.name))
+}
