@@ -10,7 +10,13 @@ use crate::ui::edge;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Build images", &["build", "bake", "merge", "rebase", "annotate", "tag", "manifest", "sbom"]),
+    (
+        "Build images",
+        &[
+            "build", "bake", "lock", "update", "merge", "rebase", "annotate", "tag", "manifest",
+            "sbom",
+        ],
+    ),
     (
         "Ship images",
         &[

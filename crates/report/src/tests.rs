@@ -11,8 +11,8 @@ use crate::model::cluster::{
 use crate::model::files::FilesReport;
 use crate::model::image::{
     Amount, Attachment, Change, Comparison, Detail, EmbeddedImage, FileChange, FileChanges,
-    FileTree, Identity, ImageReport, Layer, LayerChange, NamedChange, Package, Packages, Totals,
-    Transfer,
+    FileTree, Identity, ImageReport, Layer, LayerChange, NamedChange, Package, Packages, Setting,
+    Totals, Transfer,
 };
 use crate::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
@@ -57,6 +57,14 @@ fn image(text: &str) -> ImageReport {
             command: vec![all()],
             labels: [(all(), all())].into(),
         },
+        settings: vec![Setting {
+            name: all(),
+            kind: all(),
+            description: all(),
+            default: some(),
+            required: true,
+            secret: true,
+        }],
         totals: Totals {
             compressed: 10,
             content: 20,

@@ -370,20 +370,28 @@ impl Stage<'_> {
             let secrets = &shared.options.secrets;
             if let Some(repository) = git::Repository::parse(word)? {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
-                let commit = checksum.as_deref();
-                let found = repository.files(shared.store, flags.keep_git_dir, commit, secrets)?;
+                let wanted = git::Wanted {
+                    keep_git_dir: flags.keep_git_dir,
+                    checksum: checksum.as_deref(),
+                    secrets,
+                    addresses: shared.addresses,
+                    platform: shared.platform,
+                };
+                let found = repository.files(shared.store, &wanted)?;
                 shared.materials.add(found.material);
                 gathered.add_checkout(found.items)?;
             } else if download::is_url(word) {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let checksum = checksum.as_deref().map(str::parse).transpose()?;
-                let download::Fetched { name, item, file, material } = download::fetch(
-                    shared.store,
-                    word,
-                    checksum.as_ref(),
+                let wanted = download::Wanted {
+                    url: word,
+                    checksum: checksum.as_ref(),
                     secrets,
-                    shared.reporter,
-                )?;
+                    addresses: shared.addresses,
+                    platform: shared.platform,
+                };
+                let download::Fetched { name, item, file, material } =
+                    download::fetch(shared.store, &wanted, shared.reporter)?;
                 shared.materials.add(material);
                 match flags.unpack {
                     Some(true) => match archive::to_extract(shared.store, file, word)? {

@@ -3,6 +3,7 @@
 //! Must not print or read the environment: all inputs come in [`Options`], and all messages go to a
 //! `Reporter`.
 
+mod addresses;
 mod archive;
 mod attest;
 pub mod base_image;
@@ -22,11 +23,14 @@ mod instructions;
 mod items;
 mod layer_step;
 mod lint;
+pub mod lock_file;
 mod materials;
+pub mod mirrors;
 pub mod options;
 pub mod outline;
 mod output;
 mod plan;
+pub mod publisher;
 pub mod run;
 mod run_mounts;
 mod run_step;
@@ -37,6 +41,7 @@ mod stage;
 mod step_cache;
 #[cfg(test)]
 mod tests;
+pub mod update;
 
 pub use base_image::BaseImages;
 pub use checked::Checked;

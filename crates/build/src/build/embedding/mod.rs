@@ -2,7 +2,6 @@
 //! registry layers after the last one.
 
 mod layers;
-mod lock_file;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -12,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::build::context::{ContextTree, ImageTree};
 use crate::build::file;
 use crate::build::items::{Node, SourceTree as _};
+use crate::build::lock_file::{self, LockFile};
 use crate::build::options::{LockUse, Options};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, FileState, StatCache};
@@ -24,6 +24,7 @@ use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, EMBEDDED_IMAGES, History, Platform, Verdict};
 use imgctl_base::progress::Reporter;
+use imgctl_base::settings::{MAX_SETTINGS, SETTINGS_FILE, Settings};
 use imgctl_store::layer::{EntryKind, LayerPath};
 use imgctl_store::store::{Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
@@ -37,6 +38,17 @@ const MAX_LINK: u64 = 256;
 pub(super) fn archives(context: &ContextTree) -> Result<Vec<String>> {
     let found = search::archives(&Files::of(context))?;
     Ok(found.into_iter().map(|archive| archive.path).collect())
+}
+
+/// Returns the settings that a context describes for its image.
+pub(super) fn settings(context: Option<&ContextTree>) -> Result<Option<Settings>> {
+    let Some(context) = context else { return Ok(None) };
+    let text = match Files::of(context).read(SETTINGS_FILE, MAX_SETTINGS) {
+        Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+        text => String::from_utf8(text?)
+            .map_err(|_| Error::usage(format!("{SETTINGS_FILE} is not UTF-8 text")))?,
+    };
+    Settings::parse(&text).map(Some).context(|| format!("cannot use {SETTINGS_FILE}"))
 }
 
 /// The images that a build embeds.
@@ -144,6 +156,7 @@ pub(super) fn prepare(
     context: Option<&ContextTree>,
     platforms: &[Platform],
     known: &Mutex<StatCache>,
+    lock: &mut LockFile,
     reporter: &dyn Reporter,
 ) -> Result<Option<Embedding>> {
     if !options.embed.save {
@@ -156,10 +169,10 @@ pub(super) fn prepare(
         let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
         tracing::info!("{place}: skipping `{text}`: {reason}");
     }
-    let lock = lock_file::read(options, context, &found)?;
+    lock.check(&found)?;
     let wanted = question.wanted(&found)?;
     if wanted.is_empty() {
-        lock_file::update(options, lock, &[])?;
+        lock.update_images(options, &[], reporter)?;
         return Ok(None);
     }
     reporter.note(&format!(
@@ -169,7 +182,7 @@ pub(super) fn prepare(
         found.skipped.len()
     ));
     let images = resolver(&question, lock.in_use()).resolve_all(&wanted)?;
-    lock_file::update(options, lock, &images)?;
+    lock.update_images(options, &images, reporter)?;
     Ok(Some(Embedding { images, made: Mutex::default() }))
 }
 
@@ -357,7 +370,8 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let (context, known) = (context.as_ref(), None);
     let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
-    let lock = lock_file::read(options, context, &found)?;
+    let mut lock = lock_file::read(options, context)?;
+    lock.check(&found)?;
     let is_asked = options.embed.lock == LockUse::Update;
     // Archives of the context are at hand.
     let (asked, named): (Vec<Wanted>, Vec<Wanted>) = question
@@ -382,7 +396,7 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let resolved = images.iter().filter_map(|image| image.resolved.as_ref()?.as_ref().ok());
     let resolved: Vec<ResolvedImage> = resolved.cloned().collect();
     if resolved.len() == images.len() {
-        lock_file::update(options, lock, &resolved)?;
+        lock.update_images(options, &resolved, reporter)?;
     }
     Ok(Report { images, skipped: found.skipped })
 }
