@@ -319,7 +319,7 @@ fn name_of(step: &str) -> &str {
 }
 
 /// `0.4 s`, `12 s`, `3 min 20 s`.
-pub(crate) fn seconds(duration: Duration) -> String {
+pub(super) fn seconds(duration: Duration) -> String {
     match duration.as_secs() {
         0..10 => format!("{:.1} s", duration.as_secs_f64()),
         seconds @ 10..120 => format!("{seconds} s"),

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::cluster_options::{ClusterArg, data_root, runtime_root};
 use crate::cli::context::Context;
-use crate::ui::hosts_view::seconds;
 use crate::ui::table::{Table, counted, one_line};
 use imgctl_base::error::{Error, Result};
 use imgctl_cluster::cluster::{
@@ -139,7 +138,7 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
             (*id).clone(),
             outcome.to_owned(),
             step.attempt.to_string(),
-            seconds(Duration::from_millis(step.duration_ms)),
+            format!("{:.1} s", Duration::from_millis(step.duration_ms).as_secs_f64()),
         ]);
     }
     context.ui.print(&table.render(true))?;

@@ -10,6 +10,7 @@ use crate::build::addresses::Addresses;
 use crate::build::items::{Content, Item, NO_TIME, rewound};
 use crate::build::mirrors::{Mirrors, Place};
 use crate::build::options::SecretSource;
+use crate::build::percent::percent_decode;
 use crate::build::run_mounts::read_secret;
 use crate::embed::lock::Given;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
@@ -321,27 +322,6 @@ pub(super) fn file_name(path: &str) -> Vec<u8> {
     let decoded = percent_decode(path);
     let name = decoded.split(|b| *b == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
     if matches!(name, b"" | b"." | b"..") { UNNAMED.to_vec() } else { name.to_vec() }
-}
-
-/// Replaces `%XX` by the byte.
-pub(super) fn percent_decode(text: &str) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let code =
-            after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
-        match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                decoded.push(*first);
-                rest = after;
-            }
-        }
-    }
-    decoded
 }
 
 /// Secrets with the name of a host behind these prefixes log in there (Dockerfile reference, ADD).

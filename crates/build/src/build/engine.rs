@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::build::addresses::Addresses;
 use crate::build::attest;
 use crate::build::context;
+use crate::build::context_files;
 use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
@@ -63,7 +64,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
             .at(places)
             .hint("correct them, or remove error=true from its `# check=` directive"));
     }
-    let settings = embedding::settings(context.as_ref())?;
+    let settings = context_files::settings(context.as_ref())?;
     let lease = store.lease()?;
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));

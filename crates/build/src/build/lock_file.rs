@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::build::context::ContextTree;
-use crate::build::embedding::Files;
+use crate::build::context_files::Files;
 use crate::build::options::{ContextSource, LockUse, Options};
 use crate::embed::lock::{LOCK_FILE, Lock, Locked, LockedAddress, MAX_LOCK};
 use crate::embed::resolve::{Origin, ResolvedImage};

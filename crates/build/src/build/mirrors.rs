@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use reqwest::Url;
 use serde::Deserialize;
 
-use crate::build::download::percent_decode;
+use crate::build::percent::percent_decode;
 use imgctl_base::error::{Error, Result};
 
 /// Maximum size of a file of mirrors, in bytes.

@@ -180,11 +180,6 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     let layout = if args.read_only {
         Layout::open(directory, false)?
     } else {
-        if scratch.is_none() && !directory.exists() {
-            // Possibly a slip of the hand.
-            let shown = directory.display();
-            context.ui.note(&format!("{shown} did not exist: the registry is new and empty"));
-        }
         Layout::create(directory, context.settings.sync)?
     };
     let _in_use = layout.lock_shared()?.ok_or_else(|| {
