@@ -13,9 +13,9 @@ use crate::cli::commands::simulate;
 use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, bake, blobs, build, bundle, cache, cert,
     cluster, clusters, diff, edit, files, history, hosts, images, init, inplace, inspect, keys,
-    kube_wrapper, login, manifest, mounts, plan, preview, pull, push, recipe, records, registry,
-    renumber, report, rmi, sign, state, status, store, support_bundle, testbed, ui, upgrade,
-    working,
+    kube_wrapper, lock, login, manifest, mounts, plan, preview, pull, push, recipe, records,
+    registry, renumber, report, rmi, sign, state, status, store, support_bundle, testbed, ui,
+    update, upgrade, working,
 };
 use crate::cli::{accepted, context::Context, habits, home_paths, overview, settings::Globals};
 use imgctl_base::error::Result;
@@ -79,6 +79,8 @@ verbs! {
     "recipe": Recipe(recipe::RecipeCommand) => recipe::run;
     "build": Build(Box<build::BuildArgs>) => build::run;
     "bake": Bake(Box<bake::BakeArgs>) => bake::run;
+    "update": Update(Box<update::UpdateArgs>) => update::run;
+    "lock": Lock(Box<lock::LockArgs>) => lock::run;
     "images": Images(images::ImagesArgs) => images::run;
     "pull": Pull(pull::PullArgs) => pull::pull;
     "copy": Copy(pull::CopyArgs) => pull::copy;

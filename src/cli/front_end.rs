@@ -113,6 +113,11 @@ impl FrontEnd for Terminal<'_> {
         self.context.ui.confirm_here(question)
     }
 
+    fn answer(&self, question: &str, is_secret: bool) -> Result<Option<String>> {
+        let ui = &self.context.ui;
+        if is_secret { ui.ask_secret(question) } else { ui.ask(question) }
+    }
+
     fn consent(&self) -> Consent {
         if self.context.settings.ui.assume_yes {
             Consent::Given

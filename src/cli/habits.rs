@@ -38,7 +38,7 @@ const HABITS: &[(&[&str], &str)] = &[
         "`imgctl reset --cluster NAME` removes a cluster, `imgctl uninstall IMAGE` an application",
     ),
     (
-        &["update", "patch", "set"],
+        &["patch", "set"],
         "`imgctl upgrade IMAGE` upgrades a cluster, `imgctl inplace` changes images of Pods",
     ),
     (&["rollout", "undo"], "`imgctl upgrade status` shows an upgrade, `imgctl rollback` goes back"),

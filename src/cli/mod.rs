@@ -23,6 +23,7 @@ mod habits;
 mod home_paths;
 mod image_options;
 mod kubeconfig_options;
+mod mirror_options;
 mod names;
 mod overview;
 mod registry_options;

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Build images",
         &[
-            "init", "recipe", "build", "bake", "merge", "rebase", "annotate", "tag", "manifest",
+            "init", "recipe", "build", "bake", "lock", "update", "merge", "rebase", "annotate", "tag", "manifest",
             "sbom",
         ],
     ),

@@ -305,7 +305,7 @@ fn search_path(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// Returns `$XDG_CONFIG_HOME` or `~/.config`.
-fn config_home(environment: &Environment) -> Option<PathBuf> {
+pub(crate) fn config_home(environment: &Environment) -> Option<PathBuf> {
     environment
         .path("XDG_CONFIG_HOME")
         .filter(|path| path.is_absolute())

@@ -205,6 +205,11 @@ pub(crate) struct IdentityArgs {
 }
 
 impl IdentityArgs {
+    /// Returns whether an identity is demanded.
+    pub(crate) fn is_given(&self) -> bool {
+        self.certificate_identity.is_some() || self.certificate_identity_regexp.is_some()
+    }
+
     /// Returns the demands, which must be complete.
     pub(crate) fn keyless(&self) -> Result<Keyless> {
         let missing = |what: &str, hint: &str| {

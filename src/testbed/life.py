@@ -43,7 +43,9 @@ def existing(name):
     """The bed of that name, which must be there."""
     bed = Bed(name)
     if not bed.known:
-        raise Failed(f"there is no test bed {name}", f"{PROGRAM} --name {name} up 3 makes it")
+        others = ", ".join(known.name for known in beds())
+        also = f"; `{PROGRAM} list --all` shows the beds that there are: {others}" if others else ""
+        raise Failed(f"there is no test bed {name}", f"{PROGRAM} --name {name} up 3 makes it{also}")
     return bed
 
 

@@ -24,6 +24,16 @@ PATIENCE = float(os.environ.get("TESTBED_TIMEOUT", "120"))
 DISK_STEP = "/run/testbed/disk"
 
 
+def tree_size(directory):
+    """The space that the files below a directory take, in bytes."""
+    size = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                size += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return size
+
+
 class Machine:
     """A host by its name, `h1` and so on."""
 
@@ -194,6 +204,10 @@ class Machine:
         """Puts /var/lib on a file system of that size, with what is there now; 0 gives it the
         machine's disk again. A running host keeps running."""
         image = self.place / "disk.img"
+        used = tree_size(self.place / "varlib")
+        if megabytes and used > megabytes << 20:
+            raise Failed(f"/var/lib of {self.name} has {(used >> 20) + 1} MB: {megabytes} MB are too few",
+                         "name a size that leaves room for it, or 0 for the machine's disk")
         running = self.first_process() is not None
         if image.exists():
             if running:

@@ -1,7 +1,7 @@
 //! Shows a run over hosts: on a terminal one line per host with its step, or counts for a large
 //! number of hosts; without a terminal plain lines; or JSON, one object per line (docs/operations.md).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ struct State {
     steps: usize,
     bars: Vec<ProgressBar>,
     totals: BTreeMap<String, Totals>,
-    /// Hints that are on the screen already.
-    told: BTreeSet<String>,
+    /// What is known about each failure.
+    failures: Vec<String>,
     drawn: Option<Instant>,
 }
 
@@ -190,20 +190,20 @@ impl HostsView {
             }
             Event::Failure { host, step, message, causes, hints, log } => {
                 state.totals.entry(host.clone()).or_default().failed = Some(step.clone());
+                lines.push(format!("FAILED {host}: {step}"));
                 let own =
                     message.strip_prefix(host.as_str()).and_then(|rest| rest.strip_prefix(": "));
-                let mut text = format!("FAILED {host}: {step}: {}", own.unwrap_or(message));
+                let mut text = format!("{host}: {step}: {}", own.unwrap_or(message));
                 for cause in causes {
                     let _ = write!(text, "\n  because: {}", cause.replace('\n', "\n  "));
                 }
-                // Hosts mostly fail for the same reason: what to do is said once.
-                for hint in hints.iter().filter(|hint| state.told.insert((*hint).clone())) {
+                for hint in hints {
                     let _ = write!(text, "\n  hint: {hint}");
                 }
                 if let Some(log) = log {
                     let _ = write!(text, "\n  log: {log}");
                 }
-                lines.extend(text.lines().map(str::to_owned));
+                state.failures.push(text);
             }
             Event::Note { host, message } => lines.push(match host {
                 Some(host) => format!("note: {}", of_host(host, message)),
@@ -219,6 +219,11 @@ impl HostsView {
             }
             Event::End { outcome, done, skipped, failed, duration_ms, journal } => {
                 state.hosts.clear();
+                // The error of a run that failed says why.
+                if *outcome != Outcome::Failed {
+                    let texts = state.failures.iter().flat_map(|text| text.lines());
+                    lines.extend(texts.map(str::to_owned));
+                }
                 lines.extend(Self::summary(state));
                 lines.push(format!(
                     "{}: {} done, {skipped} done before, {failed} failed, {} (journal {journal})",
@@ -408,32 +413,43 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_whole_and_are_in_the_last_table() {
+    fn failures_are_told_once_and_are_in_the_last_table() {
         let view = view();
-        let mut state = start(&view, 1);
         let failure = Event::Failure {
             host: "h000".into(),
             step: "sync/h000/files".into(),
-            message: "no space".into(),
+            message: "h000: no space".into(),
             causes: vec!["a\nb".into()],
             hints: vec!["free some".into()],
             log: Some("/l".into()),
         };
-        let lines = view.take(&mut state, &failure);
-        assert_eq!(lines.len(), 5, "{lines:?}");
-        // The next host fails for the same reason.
-        assert_eq!(view.take(&mut state, &failure).len(), 4);
-        let end = Event::End {
-            outcome: Outcome::Failed,
+        let end = |outcome| Event::End {
+            outcome,
             done: 0,
             skipped: 0,
             failed: 1,
             duration_ms: 5,
             journal: "/j".into(),
         };
-        let lines = view.take(&mut state, &end);
+        // The error that follows a failed run has the cause.
+        let mut state = start(&view, 1);
+        assert_eq!(view.take(&mut state, &failure), ["FAILED h000: sync/h000/files"]);
+        let lines = view.take(&mut state, &end(Outcome::Failed));
         assert!(lines.iter().any(|line| line.contains("failed at sync/h000/files")), "{lines:?}");
         assert!(lines[lines.len() - 1].starts_with("failed: 0 steps done"));
+        assert!(!lines.iter().any(|line| line.contains("no space")), "{lines:?}");
+        // Nothing follows a run that tolerates the failure.
+        let mut state = start(&view, 1);
+        view.take(&mut state, &failure);
+        let lines = view.take(&mut state, &end(Outcome::Done));
+        let whole = [
+            "h000: sync/h000/files: no space",
+            "  because: a",
+            "  b",
+            "  hint: free some",
+            "  log: /l",
+        ];
+        assert_eq!(lines[..5], whole);
     }
 
     #[test]

@@ -189,7 +189,7 @@ fn variables_that_nearly_fit_are_told() {
         |variable| ["run", "base:1", "--masters", "127.0.0.1:1", "--dry-run", "-e", variable];
     let ran = env.imgctl(words("webport=81"));
     assert!(
-        ran.stderr().contains("the images have no variable webport; they have webPort"),
+        ran.stderr().contains("the image has no variable webport; it has webPort"),
         "{}",
         ran.report()
     );

@@ -124,6 +124,8 @@ const VERBS: &[(&str, Says)] = &[
             "build -q -t localhost/n:1 --tls-verify=false --build-context n=docker-image://REMOTE named",
         ]),
     ),
+    ("lock", TakesNone("reads the lock file and asks publishers of files")),
+    ("update", TakesNone("reads tags, and resolves names for the lock file without taking images")),
     ("pull", Refuses(&["pull --tls-verify=false REMOTE", "pull --policy missing FOREIGN"])),
     (
         "copy",

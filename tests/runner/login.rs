@@ -229,7 +229,7 @@ fn podman_finds_in_the_helper_what_we_keep_there() {
 
 /// Runs `line` on a terminal of its own, types each of `keys` when its prompt has come, and gives
 /// back all that was on the screen.
-fn on_a_terminal(env: &TestEnv, line: &str, keys: &[(&str, &str)]) -> String {
+pub(crate) fn on_a_terminal(env: &TestEnv, line: &str, keys: &[(&str, &str)]) -> String {
     let mut child = Command::new("script")
         .args(["-qec", line, "/dev/null"])
         .env("REGISTRY_AUTH_FILE", env.path("auth.json"))

@@ -62,6 +62,7 @@ mod report;
 mod run_layers;
 mod sandbox;
 mod sealos;
+mod settings;
 mod sigstore;
 mod split;
 mod ssh;

@@ -31,7 +31,7 @@ fn verbs_of_other_tools_lead_to_those_of_imgctl() {
         (&["destroy"], "`imgctl reset"),
         (&["down"], "`imgctl reset"),
         (&["describe", "x"], "`imgctl inspect"),
-        (&["update"], "`imgctl upgrade"),
+        (&["patch"], "`imgctl upgrade"),
         (&["top"], "`imgctl status --watch`"),
         (&["config"], "`imgctl env`"),
         (&["kubectl", "get", "pods"], "`imgctl exec"),

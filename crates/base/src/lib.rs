@@ -1,5 +1,5 @@
 //! What every other crate stands on: errors and their kinds, progress, secrets, the OCI image model,
-//! semantic versions, sizes, suggestions, characters that are unsafe to show or to paste, and file system primitives
+//! semantic versions, JSON schemas, settings of images, sizes, suggestions, characters that are unsafe to show or to paste, and file system primitives
 //! that survive crashes and hostile names.
 //!
 //! Must not depend on any other crate of the workspace.
@@ -11,8 +11,10 @@ pub mod image;
 pub mod place;
 pub mod progress;
 pub mod quote;
+pub mod schema;
 pub mod secret;
 pub mod semver;
+pub mod settings;
 pub mod size;
 pub mod suggest;
 #[cfg(any(test, feature = "testing"))]

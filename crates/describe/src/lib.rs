@@ -18,14 +18,19 @@ use std::collections::BTreeMap;
 use files::Files;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::{Digest, LayerKind, media_type};
+use imgctl_base::settings::Settings;
 use imgctl_report::model::comparison::Comparison;
-use imgctl_report::model::image::{Identity, ImageReport, Layer, Package, Packages, Totals};
+use imgctl_report::model::image::{
+    Identity, ImageReport, Layer, Package, Packages, Setting, Totals,
+};
 use imgctl_report::model::{About, Finding, Kind};
 use imgctl_store::store::{Image, Store};
 use imgctl_trust::{sbom, sbom::contents::Contents};
 
 /// Maximum length of a label's value, in bytes.
 const LONGEST_LABEL: usize = 4096;
+/// Maximum number of settings listed.
+const MOST_SETTINGS: usize = 1000;
 /// Annotation of image-spec: the base image's name.
 const BASE_NAME: &str = "org.opencontainers.image.base.name";
 /// Labels with the type of a cluster image.
@@ -66,6 +71,7 @@ pub fn describe(store: &Store, request: Request<'_>) -> Result<ImageReport> {
     Ok(ImageReport {
         about: About::new(Kind::Image, request.generator, request.created),
         image: identity(image),
+        settings: settings(image),
         totals: Totals {
             compressed: layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add),
             hidden: layers.iter().map(|layer| layer.hidden).fold(0, u64::saturating_add),
@@ -116,6 +122,21 @@ impl<'a> Described<'a> {
             Packages { distribution, list: installed.into_iter().map(package).collect() };
         Ok(Self { image, contents, files, layers, embedded, packages })
     }
+}
+
+/// A foreign image may have anything in the label.
+fn settings(image: &Image) -> Vec<Setting> {
+    let settings = Settings::of_labels(&image.config.config.labels).ok().flatten();
+    let all = settings.iter().flat_map(Settings::list).take(MOST_SETTINGS);
+    all.map(|setting| Setting {
+        name: setting.name,
+        kind: setting.kind,
+        description: cut(&setting.description, LONGEST_LABEL),
+        default: setting.default.map(|value| cut(&value, LONGEST_LABEL)),
+        required: setting.is_required,
+        secret: setting.is_secret,
+    })
+    .collect()
 }
 
 fn identity(image: &Image) -> Identity {

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use imgctl_base::error::{Error, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Descriptor, Digest, LayerKind, Platform};
+use imgctl_base::settings::{SETTINGS, Settings};
 use imgctl_store::store::{Store, images::Image};
 
 /// Labels for the type of an image; the first non-empty one counts.
@@ -60,7 +61,7 @@ pub struct ClusterImage {
     pub kind: ImageKind,
     pub digest: Digest,
     pub labels: BTreeMap<String, String>,
-    /// `ENV` of the image, without `PATH`.
+    /// `ENV` of the image, without `PATH`, and the defaults of its settings.
     pub environment: BTreeMap<String, String>,
     pub entrypoint: Vec<String>,
     pub command: Vec<String>,
@@ -133,7 +134,26 @@ impl ClusterImage {
                 .collect(),
         };
         read.kind = read.kind_of_labels()?;
+        // What is wrong with settings is told where they count: a cluster can always be removed.
+        for setting in read.settings().ok().flatten().iter().flat_map(Settings::list) {
+            if let Some(default) = setting.default {
+                read.environment.entry(setting.name).or_insert(default);
+            }
+        }
         Ok(read)
+    }
+
+    /// Returns the image's own description of its variables.
+    pub fn settings(&self) -> Result<Option<Settings>> {
+        Settings::of_labels(&self.labels)
+            .context(|| format!("cannot use the label {SETTINGS} of {}", self.name))
+    }
+
+    /// Returns the variables that the image describes as secret.
+    pub fn secret_variables(&self) -> Vec<String> {
+        let settings = self.settings().ok().flatten();
+        let all = settings.iter().flat_map(Settings::list);
+        all.filter(|setting| setting.is_secret).map(|setting| setting.name).collect()
     }
 
     fn kind_of_labels(&self) -> Result<ImageKind> {

@@ -1,12 +1,15 @@
 //! Collects the secrets of a cluster context and removes them from errors.
 
+use std::collections::BTreeSet;
+
 use crate::context::ClusterContext;
+use crate::image::ClusterImage;
 use imgctl_base::error::Error;
 use imgctl_base::secret::{Redactor, Secret, is_secret_name};
 use imgctl_host::host::login::Login;
 
 /// Returns a redactor for every secret of the cluster context: logins, the registry's password,
-/// variables with a name that suggests a secret.
+/// variables with a name that suggests a secret, and those that images describe as secret.
 pub fn of_cluster(context: &ClusterContext) -> Redactor {
     let mut redactor = Redactor::default();
     let mut seen: Vec<&Login> = Vec::new();
@@ -28,13 +31,15 @@ pub fn of_cluster(context: &ClusterContext) -> Redactor {
     if let Some(registry) = &context.registry {
         redactor.add(&registry.password);
     }
+    let described: BTreeSet<String> =
+        context.images.iter().flat_map(ClusterImage::secret_variables).collect();
     let images = context.images.iter().map(|image| &image.environment);
     let hosts = context.hosts.iter().map(|host| &host.environment);
     for variables in
         [&context.environment, &context.flag_environment].into_iter().chain(images).chain(hosts)
     {
         for (name, value) in variables {
-            if is_secret_name(name) {
+            if is_secret_name(name) || described.contains(name) {
                 redactor.add(&Secret::new(value.as_str()));
             }
         }

@@ -12,6 +12,7 @@ use crate::front_end::Logins;
 use crate::install::Additions;
 use crate::operation::Operation;
 use crate::session::{Needed, Session};
+use crate::settings;
 use crate::state_store::Unrecorded;
 use crate::work::{RunOptions, Work, hold, replacement};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
@@ -98,6 +99,9 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
     let images = session.images(&names, &reached.name, None, Needed::Layers)?;
     session.admit(&names)?;
     plan::check(&images)?;
+    let given = &request.additions.environment;
+    settings::tell_misspelled(given, &images, session.front.as_ref())?;
+    settings::check_images(&images, given)?;
     let registry = request.push.as_ref().map(|push| registry(&push.registry, session));
     let settings = Settings {
         registry: registry.transpose()?,

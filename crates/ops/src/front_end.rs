@@ -55,6 +55,12 @@ pub trait FrontEnd {
     /// answer it.
     fn confirm_here(&self, question: &str) -> Result<Option<bool>>;
 
+    /// Returns the answer to `question`, which ends with what separates the two; `None` if nobody can answer.
+    /// Nothing shows the answer to one about a secret.
+    fn answer(&self, _question: &str, _is_secret: bool) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Returns whether somebody can answer questions.
     fn consent(&self) -> Consent;
 

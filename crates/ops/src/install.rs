@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::operation::Operation;
+use crate::settings;
 use crate::upgrade::{SettingsChoices, reconfigure};
 use crate::work::{RunOptions, Work, declined, replacement};
 use crate::{
@@ -135,10 +136,18 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
         },
     };
     request.additions.add_to(&mut desired);
-    let prepared = work.prepare(desired)?;
-    for (name, near) in misspelled(&request.additions.environment, &prepared.context) {
-        session.front.note(&format!("the images have no variable {name}; they have {near}"));
+    let mut prepared = work.prepare(desired)?;
+    let given = &request.additions.environment;
+    settings::tell_misspelled(given, &prepared.context.images, session.front.as_ref())?;
+    if !request.options.dry_run {
+        let answers = settings::ask(&prepared.context, session.front.as_ref())?;
+        if !answers.is_empty() {
+            let mut desired = prepared.desired.clone();
+            desired.cluster.set_flag_environment(&answers);
+            prepared = work.prepare(desired)?;
+        }
     }
+    settings::check(&prepared.context)?;
     let mut change = work.change(&prepared, request.wait)?;
     change.replacement = replacement(&request.additions.command, &images)?;
     if request.prune != Prune::Nothing {
@@ -182,21 +191,6 @@ fn run_once(request: &Installation, session: &Session<'_>) -> Result<Next> {
             Ok(if rest { Next::Again } else { Next::Nothing })
         }
     }
-}
-
-/// Returns the variables that no image sets and whose name is nearly that of one that an image sets.
-fn misspelled<'a>(
-    given: &'a BTreeMap<String, String>,
-    context: &'a ClusterContext,
-) -> Vec<(&'a str, &'a str)> {
-    let known = || context.images.iter().flat_map(|image| image.environment.keys());
-    let near = |name: &'a String| {
-        if known().any(|known| known == name) {
-            return None;
-        }
-        Some((name.as_str(), closest(name, known().map(String::as_str))?))
-    };
-    given.keys().filter_map(near).collect()
 }
 
 /// Returns the flags without `localhost` as the only control plane: it stands for this machine, under the
@@ -291,6 +285,9 @@ fn apply_once(request: &Application, session: &Session<'_>) -> Result<Next> {
     }
     request.additions.add_to(&mut desired);
     let prepared = work.prepare(desired)?;
+    let given = &request.additions.environment;
+    settings::tell_misspelled(given, &prepared.context.images, session.front.as_ref())?;
+    settings::check(&prepared.context)?;
     if let Some(change) = reconfigure::differs(&work, &prepared)? {
         let went = reconfigure::begin(&work, &change, &request.settings);
         drop(work);

@@ -28,6 +28,7 @@ pub mod restore;
 pub mod rotation;
 mod run_options;
 pub mod session;
+mod settings;
 pub mod standing;
 pub mod state;
 mod state_store;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::install::Additions;
 use crate::session::{Needed, Session};
+use crate::settings;
 use imgctl_base::error::{Context as _, Error, IoContext, Result};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_host::render::{self, BuiltIn, ConfigEdit, ImageInputs, Inputs, Rendered};
@@ -64,6 +65,17 @@ pub fn render(request: &RenderRequest, session: &Session<'_>) -> Result<BTreeMap
     })
 }
 
+/// Fails if the variables do not fit what the images of the cluster describe. `given` are those that the
+/// user has named.
+pub fn check_variables(
+    cluster: &ClusterContext,
+    given: &BTreeMap<String, String>,
+    session: &Session<'_>,
+) -> Result<()> {
+    settings::tell_misspelled(given, &cluster.images, session.front.as_ref())?;
+    settings::check(cluster)
+}
+
 /// A cluster as one of its hosts sees it.
 struct View<'a> {
     context: ClusterContext,
@@ -89,6 +101,7 @@ impl<'a> View<'a> {
         let cluster = &clusterfile.cluster;
         let images = session.images(&cluster.images, &cluster.name, None, Needed::Layers)?;
         let context = session.cluster_context(&clusterfile, images)?;
+        check_variables(&context, &request.additions.environment, session)?;
         let mut hosts = session
             .with_surroundings(|around| desired::choose(&clusterfile, &request.host, around))?;
         match (hosts.pop(), hosts.is_empty()) {

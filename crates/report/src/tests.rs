@@ -15,7 +15,7 @@ use crate::model::comparison::{
 use crate::model::files::FilesReport;
 use crate::model::image::{
     Attachment, Detail, EmbeddedImage, FileTree, Identity, ImageReport, Layer, Package, Packages,
-    Totals,
+    Setting, Totals,
 };
 use crate::model::plan::{
     PlanIdentity, PlanReport, PlannedHost, PlannedLane, PlannedPhase, PlannedRestart, PlannedStep,
@@ -60,6 +60,14 @@ fn image(text: &str) -> ImageReport {
             command: vec![all()],
             labels: [(all(), all())].into(),
         },
+        settings: vec![Setting {
+            name: all(),
+            kind: all(),
+            description: all(),
+            default: some(),
+            required: true,
+            secret: true,
+        }],
         totals: Totals {
             compressed: 10,
             content: 20,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use imgctl_base::text::is_unsafe;
 
 /// Maximum number of characters of a name on a page.
-const LONGEST: usize = 400;
+pub(crate) const LONGEST: usize = 400;
 
 /// Returns foreign text for one place on a page. Control, formatting and bidirectional characters
 /// become visible escapes, as they could hide or reorder what is around them; long text is cut, with

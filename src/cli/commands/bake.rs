@@ -13,6 +13,7 @@ use crate::cli::commands::bake_flags::{self, Common};
 use crate::cli::commands::bake_rights;
 use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
+use crate::cli::mirror_options::MirrorArgs;
 use crate::cli::names::split;
 use crate::cli::registry_options::RegistryArgs;
 use crate::ui::table::Table;
@@ -103,6 +104,9 @@ pub(crate) struct BakeArgs {
     /// Write the digests and names of all results to a JSON file
     #[arg(long, value_name = "FILE")]
     metadata_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    mirror: MirrorArgs,
 
     #[command(flatten)]
     registry: RegistryArgs,
@@ -245,6 +249,7 @@ fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> 
             .and_then(|matches| BuildArgs::from_arg_matches(&matches))
             .map_err(|error| Error::usage(error.to_string()).context(failed()))?;
         parsed.registry = args.registry.clone();
+        parsed.mirror = args.mirror.clone();
         context.ui.say(&format!("target {name}"));
         let Some(made) = build::make(&parsed, context).context(failed)? else {
             continue;

@@ -8,7 +8,9 @@ use crate::cli::commands::{
     build_cache::CacheArgs, build_embedding::EmbedArgs, build_output::OutputArgs,
     build_overrides::OverrideArgs, build_reports::ReportArgs,
 };
-use crate::cli::{image_options::PolicyArg, registry_options::RegistryArgs};
+use crate::cli::{
+    image_options::PolicyArg, mirror_options::MirrorArgs, registry_options::RegistryArgs,
+};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -27,6 +29,7 @@ Examples:
   imgctl build --cache-from reg.io/app/cache --cache-to reg.io/app/cache -t app:v1 .
   imgctl build --images-report .
   imgctl build --update-lock -t app:v1 . && imgctl build --locked -t app:v1 .
+  imgctl build --locked --mirror https://dl.k8s.io/=/srv/mirror/dl.k8s.io -t app:v1 .
   imgctl build --check .
   imgctl build --check --report sarif=kubefile.sarif .
   imgctl build -t app:v2 --compare app:v1 --summary summary.md --report dotenv=build.env ."
@@ -155,6 +158,9 @@ pub(crate) struct BuildArgs {
     /// Secret for RUN --mount=type=secret: id=NAME,src=FILE or id=NAME,env=VARIABLE
     #[arg(long = "secret", value_name = "SPEC")]
     pub(crate) secrets: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) mirror: MirrorArgs,
 
     /// SSH agent for RUN --mount=type=ssh: `default` or ID=SOCKET
     #[arg(long = "ssh", value_name = "SPEC")]

@@ -32,11 +32,11 @@ pub(crate) struct EmbedArgs {
     #[arg(long)]
     pub(crate) images_report: bool,
 
-    /// Fail if imgctl.lock would have to change; do not resolve any image again
+    /// Fail if imgctl.lock would have to change: resolve no image again, accept no other file of an address
     #[arg(long, conflicts_with = "update_lock")]
     locked: bool,
 
-    /// Resolve all container images again and write imgctl.lock
+    /// Resolve all container images and addresses again, write imgctl.lock, and say what has changed
     #[arg(long)]
     update_lock: bool,
 
@@ -78,6 +78,12 @@ pub(crate) struct ChartArgs {
 }
 
 impl ChartArgs {
+    /// Returns the flags as they were given.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let values = self.values.iter().map(|text| format!("--values={text}"));
+        values.chain([format!("--kube-version={}", self.kube_version)]).collect()
+    }
+
     /// Returns the search options; reads the values files.
     pub(crate) fn search(&self) -> Result<SearchOptions> {
         let values = self.values.iter().map(|text| values(text));

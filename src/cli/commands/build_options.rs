@@ -50,6 +50,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         allow_insecure,
         allow_host_network,
         secrets: secrets(&args.secrets, environment)?,
+        mirrors: args.mirror.mirrors(context)?,
         ssh: ssh(&args.ssh, environment)?,
         add_hosts: build_hosts::parse(&args.add_hosts, args.network.as_deref() == Some("host"))?,
         jobs: jobs(args.jobs)?,

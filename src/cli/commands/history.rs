@@ -14,6 +14,7 @@ use imgctl_base::error::Result;
 use imgctl_base::image::{
     Descriptor, Digest, History, ImageConfig, LayerKind, time::parse_rfc3339,
 };
+use imgctl_base::settings::{Setting, Settings};
 use imgctl_base::text::Lines;
 use imgctl_store::store::Image;
 
@@ -160,7 +161,12 @@ pub(crate) fn tree(args: &TreeArgs, context: &Context) -> Result<()> {
             format!("{} {digest}", if last { "└──" } else { "├──" }),
             kind(layer).to_owned(),
             human(layer.size),
-            if args.no_trunc { by.clone() } else { cut(by, 60) },
+            // The name of an embedded image ends with what tells versions apart.
+            if args.no_trunc || layer.layer_kind() == Some(LayerKind::Registry) {
+                by.clone()
+            } else {
+                cut(by, 60)
+            },
             if shared.is_empty() { shared } else { format!("also in {shared}") },
             String::new(),
         ]);
@@ -223,12 +229,28 @@ pub(crate) fn image(image: &Image, manifest: &[u8], config: &[u8]) -> View {
         "ImageAnnotations": image.manifest.annotations,
         "ImageCreatedBy": "",
     });
+    // A foreign image may have anything there.
+    if let Ok(Some(settings)) = Settings::of_labels(&image.config.config.labels) {
+        let settings: Vec<Value> = settings.list().iter().map(setting).collect();
+        outer["Settings"] = settings.into();
+    }
     let mut fields = outer.clone();
     outer["OCIv1"] = oci(&image.config);
     outer["Docker"] = docker(image);
     fields["OCIv1"] = go_names(&outer["OCIv1"]);
     fields["Docker"] = go_names(&outer["Docker"]);
     View { json: outer, fields }
+}
+
+fn setting(setting: &Setting) -> Value {
+    json!({
+        "Name": setting.name,
+        "Type": setting.kind,
+        "Description": setting.description,
+        "Default": setting.default,
+        "Required": setting.is_required,
+        "Secret": setting.is_secret,
+    })
 }
 
 /// Returns the members of `v1.Image`.

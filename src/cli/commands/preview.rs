@@ -69,6 +69,7 @@ pub(crate) fn generate(args: &GenArgs, context: &Context) -> Result<()> {
     let images = session.images(&args.images, name, None, Needed::Layers)?;
     check_together(&images)?;
     let cluster = session.cluster_context(&made, images)?;
+    preview::check_variables(&cluster, &made.cluster.environment, &session)?;
     let documents = default_documents(&cluster, &session)?;
     let mut defaults = Clusterfile { documents, ..Clusterfile::default() };
     let given = std::mem::take(&mut made.documents);

@@ -129,7 +129,7 @@ fn all_tags(client: &Client, name: &Reference) -> Result<Vec<Reference>> {
 }
 
 /// Returns the tags of a repository, and its name in the registry that has it.
-fn find_tags(client: &Client, name: &Reference) -> Result<(Reference, Vec<String>)> {
+pub(crate) fn find_tags(client: &Client, name: &Reference) -> Result<(Reference, Vec<String>)> {
     let mut failed = None;
     for candidate in client.candidates(name)? {
         let tags = client

@@ -1,5 +1,7 @@
 //! What this machine knows of a cluster: `imgctl journal`, and the variables of `imgctl env`.
 
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -41,13 +43,24 @@ pub(crate) fn journal(args: &JournalArgs, context: &Context) -> Result<()> {
     let directory = journals(session.state(&cluster)?.directory());
     let names = past::list(&directory)?;
     match args.run.as_deref() {
-        None => all(&names, &directory, context),
+        None => {
+            if names.is_empty() {
+                context.ui.note(&format!(
+                    "cluster {cluster} has no runs; `imgctl clusters` lists clusters"
+                ));
+            }
+            all(&names, &directory, context)
+        }
         Some(wanted) => {
             let found = match wanted {
                 "last" => names.first(),
                 wanted => names.iter().find(|name| name.as_str() == wanted),
             };
             let Some(found) = found else {
+                if names.is_empty() {
+                    return Err(Error::not_found(format!("cluster {cluster} has no runs"))
+                        .hint("`imgctl clusters` lists clusters; name one with --cluster"));
+                }
                 return Err(Error::not_found(format!("cluster {cluster} has no run `{wanted}`"))
                     .hint(format!("run `imgctl journal --cluster {cluster}` to list runs")));
             };
@@ -118,14 +131,14 @@ fn one(run: &Past, failed: bool, context: &Context) -> Result<()> {
     if !run.arguments.is_empty() {
         context.ui.line(&format!("imgctl {}", run.arguments.join(" ")))?;
     }
-    let mut table = Table::new(&["STEP", "RESULT", "TRY", "MS"]).right(2).right(3);
+    let mut table = Table::new(&["STEP", "RESULT", "TRY", "TIME"]).right(2).right(3);
     for (id, step) in &steps {
         let outcome = step.outcome.map_or("begun", |outcome| outcome.word());
         table.row(vec![
             (*id).clone(),
             outcome.to_owned(),
             step.attempt.to_string(),
-            step.duration_ms.to_string(),
+            format!("{:.1} s", Duration::from_millis(step.duration_ms).as_secs_f64()),
         ]);
     }
     context.ui.print(&table.render(true))?;
@@ -274,12 +287,15 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
             Some(found.ok_or_else(|| not_installed(name, &cluster))?)
         }
     };
+    let described: Vec<String> =
+        cluster.images.iter().flat_map(ClusterImage::secret_variables).collect();
     let mut table = Table::new(&["HOST", "NAME", "VALUE", "FROM"]);
     let mut objects = Vec::new();
     for host in &hosts {
         let mut members = Map::new();
         for (name, variable) in cluster.variables_on(host, image, None) {
-            let hide = !args.show_secrets && is_confidential(&name) && !variable.value.is_empty();
+            let is_secret = is_confidential(&name) || described.contains(&name);
+            let hide = !args.show_secrets && is_secret && !variable.value.is_empty();
             let value = if hide { HIDDEN } else { &variable.value };
             let from = variable.origin.as_str();
             table.row(vec![host.id(), name.clone(), one_line(value), from.to_owned()]);

@@ -7,3 +7,4 @@ mod layers;
 mod lock;
 mod served;
 pub(crate) mod support;
+mod update;

@@ -1,5 +1,6 @@
 //! The language of Kubefiles against the answers of BuildKit: each file is one part of the language.
 
+mod addresses;
 mod arguments;
 mod calls;
 mod checks;

@@ -156,15 +156,15 @@ impl Drop for Daemon {
 }
 
 /// Repositories with two commits, each tagged, behind git's own server and behind one for plain files.
-struct Repositories {
-    language: Language,
-    served: String,
-    plain: String,
+pub(super) struct Repositories {
+    pub(super) language: Language,
+    pub(super) served: String,
+    pub(super) plain: String,
     _daemons: [Daemon; 2],
 }
 
 impl Repositories {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let language = Language::new();
         let root = language.env.path("git");
         fs::create_dir(&root).unwrap();
@@ -194,7 +194,7 @@ impl Repositories {
         all
     }
 
-    fn git(&self, directory: &Path, arguments: &[&str]) -> String {
+    pub(super) fn git(&self, directory: &Path, arguments: &[&str]) -> String {
         let output = Command::new("git")
             .args([
                 "-c",
@@ -235,7 +235,7 @@ impl Repositories {
         self.publish(name);
     }
 
-    fn publish(&self, name: &str) {
+    pub(super) fn publish(&self, name: &str) {
         let bare = self.language.env.path(format!("git/{name}"));
         let _ = fs::remove_dir_all(&bare);
         let work = self.language.env.path(format!("work-{name}"));
@@ -243,7 +243,7 @@ impl Repositories {
         self.git(&bare, &["update-server-info"]);
     }
 
-    fn commit(&self, name: &str, revision: &str) -> String {
+    pub(super) fn commit(&self, name: &str, revision: &str) -> String {
         self.git(&self.language.env.path(format!("git/{name}")), &["rev-parse", revision])
     }
 

@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::build::addresses::Addresses;
 use crate::build::attest;
 use crate::build::context;
+use crate::build::context_files;
 use crate::build::embedding::{self, Embedding};
 use crate::build::file::{self, Source};
 use crate::build::lint;
+use crate::build::lock_file;
 use crate::build::materials::Materials;
 use crate::build::options::{Attested, Built, MULTI_PLATFORM, Options, StepCounts};
 use crate::build::output::{self, Written};
@@ -26,6 +29,7 @@ use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict};
 use imgctl_base::progress::Reporter;
+use imgctl_base::settings::SETTINGS;
 use imgctl_base::text::without_logins;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
@@ -61,12 +65,21 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
             .at(places)
             .hint("correct them, or remove error=true from its `# check=` directive"));
     }
+    let settings = context_files::settings(context.as_ref())?;
     let lease = store.lease()?;
     let files =
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
-    let embedding =
-        embedding::prepare(store, options, context.as_ref(), platforms, &files, reporter)?;
+    let mut lock = lock_file::read(options, context.as_ref())?;
+    let embedding = embedding::prepare(
+        store,
+        options,
+        context.as_ref(),
+        platforms,
+        &files,
+        &mut lock,
+        reporter,
+    )?;
     if let (Some(_), Some(context)) = (&embedding, &mut context) {
         context.add_embedded_registry();
     }
@@ -78,6 +91,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 .note(&format!("--no-cache-filter {name} has no effect: there is no such stage"));
         }
     }
+    let addresses = Addresses::new(&lock, &options.mirrors);
     let emptied = Mutex::default();
     let mut counts = StepCounts::default();
     let images = until_there(&cache, embedding.as_ref(), reporter, &mut || {
@@ -100,6 +114,7 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 results: &results,
                 emptied: &emptied,
                 materials: &materials,
+                addresses: &addresses,
             };
             let built = build_platform(&shared, platform).map(|(mut image, counts)| {
                 // The image is for the platform that was asked for, whatever its base is for (BuildKit).
@@ -113,6 +128,9 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
                 _ => built.context(|| format!("cannot build for {platform}"))?,
             };
             counts += own;
+            if let Some(settings) = &settings {
+                image.config.config.labels.insert(SETTINGS.to_owned(), settings.to_label());
+            }
             if let Some(embedding) = &embedding {
                 image = embedding.add_to(&shared, image)?;
             }
@@ -125,6 +143,9 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         Ok(images)
     })?;
     save_stat_cache(files, reporter);
+    let found = addresses.into_found();
+    let names: Vec<String> = platforms.iter().map(ToString::to_string).collect();
+    lock.update_addresses(options, found, &names, reporter)?;
     let layers = layers_of(&images);
     let (mut written, mut used) = (Vec::new(), Used::new());
     for Finished { mut image, used: now_used, materials } in images {

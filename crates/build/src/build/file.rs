@@ -111,12 +111,13 @@ pub(super) fn load(store: &Store, options: &Options) -> Result<(Option<ContextDi
             }
         }
     };
-    let source = find(options, &context.path)?;
+    let source = find(options.file.as_deref(), &context.path)?;
     Ok((Some(context), source))
 }
 
-fn find(options: &Options, context: &Path) -> Result<Source> {
-    if let Some(file) = &options.file {
+/// Returns the Kubefile `file`, or the one of the context.
+pub(super) fn find(file: Option<&Path>, context: &Path) -> Result<Source> {
+    if let Some(file) = file {
         if file == Path::new("-") {
             let mut bytes = Vec::new();
             std::io::stdin()
@@ -129,7 +130,7 @@ fn find(options: &Options, context: &Path) -> Result<Source> {
         // Relative to the working directory (as in docker), otherwise to the context (as in
         // buildah).
         let in_context = context.join(file);
-        let path = if file.exists() { file.clone() } else { in_context };
+        let path = if file.exists() { file.to_owned() } else { in_context };
         if !path.exists() {
             return Err(Error::not_found(format!(
                 "there is no {} in the working directory or in {}",

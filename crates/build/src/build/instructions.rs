@@ -377,22 +377,29 @@ impl Stage<'_> {
             let secrets = &shared.options.secrets;
             if let Some(repository) = git::Repository::parse(word)? {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
-                let commit = checksum.as_deref();
-                let agent = shared.options.ssh.get("default").map(PathBuf::as_path);
-                let keep = flags.keep_git_dir;
-                let found = repository.files(shared.store, keep, commit, secrets, agent)?;
+                let wanted = git::Wanted {
+                    keep_git_dir: flags.keep_git_dir,
+                    checksum: checksum.as_deref(),
+                    secrets,
+                    agent: shared.options.ssh.get("default").map(PathBuf::as_path),
+                    addresses: shared.addresses,
+                    platform: shared.platform,
+                };
+                let found = repository.files(shared.store, &wanted)?;
                 shared.materials.add(found.material);
                 gathered.add_checkout(found.items)?;
             } else if download::is_url(word) {
                 self.gather_local(gathered, &std::mem::take(&mut local), flags)?;
                 let checksum = checksum.as_deref().map(str::parse).transpose()?;
-                let download::Fetched { name, item, file, material } = download::fetch(
-                    shared.store,
-                    word,
-                    checksum.as_ref(),
+                let wanted = download::Wanted {
+                    url: word,
+                    checksum: checksum.as_ref(),
                     secrets,
-                    shared.reporter,
-                )?;
+                    addresses: shared.addresses,
+                    platform: shared.platform,
+                };
+                let download::Fetched { name, item, file, material } =
+                    download::fetch(shared.store, &wanted, shared.reporter)?;
                 shared.materials.add(material);
                 match flags.unpack {
                     Some(true) => match archive::to_extract(shared.store, file, word)? {

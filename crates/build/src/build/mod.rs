@@ -3,12 +3,14 @@
 //! Must not print or read the environment: all inputs come in [`Options`], and all messages go to a
 //! `Reporter`.
 
+mod addresses;
 mod archive;
 mod attest;
 pub mod base_image;
 mod checked;
 mod chmod;
 mod context;
+mod context_files;
 mod copy;
 mod copy_sources;
 pub mod deliver;
@@ -22,11 +24,15 @@ mod instructions;
 mod items;
 mod layer_step;
 mod lint;
+pub mod lock_file;
 mod materials;
+pub mod mirrors;
 pub mod options;
 pub mod outline;
 mod output;
+mod percent;
 mod plan;
+pub mod publisher;
 pub mod run;
 mod run_mounts;
 mod run_step;
@@ -37,6 +43,7 @@ mod stage;
 mod step_cache;
 #[cfg(test)]
 mod tests;
+pub mod update;
 
 pub use base_image::BaseImages;
 pub use checked::Checked;

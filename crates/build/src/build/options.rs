@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::build::base_image::BaseImages;
 use crate::build::checked::Checked;
+use crate::build::mirrors::Mirrors;
 use crate::cache::CacheOptions;
 use crate::cache::export::Collected;
 use crate::cache::import::Imported;
@@ -140,6 +141,8 @@ pub struct Options {
     /// Let `RUN --network=host` use the host's network.
     pub allow_host_network: bool,
     pub secrets: BTreeMap<String, SecretSource>,
+    /// Where ADD takes addresses from, if not from themselves (`--mirror`).
+    pub mirrors: Mirrors,
     /// `--ssh id[=socket]`: agent sockets by id.
     pub ssh: BTreeMap<String, PathBuf>,
     /// `--add-host name:address`.
@@ -185,7 +188,7 @@ impl Options {
     }
 }
 
-/// How a build uses `imgctl.lock`.
+/// How a build uses `imgctl.lock`. Every build with a lock adds the addresses that it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockUse {
     /// Uses its digests for the references that it contains.

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use crate::build::addresses::Addresses;
 use crate::build::context::{self, ContextTree, ImageTree};
 use crate::build::file::{Source, rules_of_directory};
 use crate::build::items::{Item, LayerTar, SourceTree};
@@ -116,6 +117,7 @@ pub(super) struct Shared<'a> {
     /// Cache mounts that a build without cache has already emptied.
     pub emptied: &'a Mutex<BTreeSet<String>>,
     pub materials: &'a Materials,
+    pub addresses: &'a Addresses<'a>,
 }
 
 impl<'a> Shared<'a> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::base_image::BaseImages;
+use super::mirrors::Mirrors;
 use super::options::{ContextSource, EmbedOptions, Format, Network, Options};
 use super::{Built, build};
 use crate::cache::CacheOptions;
@@ -73,6 +74,7 @@ impl Bench {
             allow_insecure: false,
             allow_host_network: false,
             secrets: BTreeMap::new(),
+            mirrors: Mirrors::default(),
             ssh: BTreeMap::new(),
             add_hosts: Vec::new(),
             jobs: 2,

@@ -1,10 +1,11 @@
-//! `imgctl.lock`: the digest that each container image had when the lock was last updated.
+//! `imgctl.lock`: the digest that each container image and each address of ADD had when the lock was last
+//! updated.
 //!
 //! A TOML file that is committed next to the Kubefile: sorted, without timestamps, and
 //! byte-identical for the same images. Must not depend on the location of the file or on
 //! registries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -13,12 +14,12 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Digest, Reference};
 
 /// Default name of the lock file.
-pub(crate) const LOCK_FILE: &str = "imgctl.lock";
+pub const LOCK_FILE: &str = "imgctl.lock";
 /// Maximum size of a lock file, in bytes.
 pub(crate) const MAX_LOCK: u64 = 16 << 20;
 const VERSION: u32 = 1;
 const HEAD: &str = "\
-# The container images of this cluster image, by digest. Commit this file next to the Kubefile.
+# The container images and the addresses of this image, by digest. Commit this file next to the Kubefile.
 # `imgctl build --update-lock` writes it, `imgctl build` uses it, `imgctl build --locked` insists on it.
 ";
 
@@ -33,10 +34,37 @@ pub struct Locked {
     pub found: Vec<String>,
 }
 
-/// All locked images.
+/// What an address gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// A file, and its time in seconds since 1970 if the server said one. The time is part of the image.
+    File { digest: Digest, modified: Option<i64> },
+    /// A commit of a git repository.
+    Commit(String),
+}
+
+impl std::fmt::Display for Given {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File { digest, .. } => write!(f, "{digest}"),
+            Self::Commit(commit) => write!(f, "commit {commit}"),
+        }
+    }
+}
+
+/// One address of the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockedAddress {
+    pub given: Given,
+    /// Platforms whose builds asked for it.
+    pub platforms: BTreeSet<String>,
+}
+
+/// All locked images, and all locked addresses, which have no passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
     pub images: BTreeMap<Reference, Locked>,
+    pub addresses: BTreeMap<String, LockedAddress>,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +73,41 @@ struct File {
     version: u32,
     #[serde(default)]
     image: Vec<Entry>,
+    #[serde(default)]
+    address: Vec<AddressEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddressEntry {
+    url: String,
+    digest: Option<Digest>,
+    modified: Option<String>,
+    commit: Option<String>,
+    #[serde(default)]
+    platforms: BTreeSet<String>,
+}
+
+impl AddressEntry {
+    /// Returns what the address gave; `None` if the entry says neither or both.
+    fn given(&self) -> Option<Given> {
+        match (&self.digest, &self.commit, &self.modified) {
+            (Some(digest), None, modified) => {
+                let modified = match modified {
+                    Some(text) => Some(text.parse::<jiff::Timestamp>().ok()?.as_second()),
+                    None => None,
+                };
+                Some(Given::File { digest: digest.clone(), modified })
+            }
+            (None, Some(commit), None) if is_commit(commit) => Some(Given::Commit(commit.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// Whether `text` is the whole ID of a commit.
+fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[derive(Deserialize)]
@@ -80,7 +143,17 @@ impl Lock {
                 return Err(wrong(&format!("it lists {} twice", entry.name)));
             }
         }
-        Ok(Self { images })
+        let mut addresses = BTreeMap::new();
+        for entry in file.address {
+            let given = entry
+                .given()
+                .ok_or_else(|| wrong(&format!("the entry of {} is malformed", entry.url)))?;
+            let locked = LockedAddress { given, platforms: entry.platforms };
+            if addresses.insert(entry.url.clone(), locked).is_some() {
+                return Err(wrong(&format!("it lists {} twice", entry.url)));
+            }
+        }
+        Ok(Self { images, addresses })
     }
 
     /// Returns the locked digest of a reference.
@@ -109,6 +182,25 @@ impl Lock {
             }
             let found: Vec<String> = locked.found.iter().map(|file| quoted(file)).collect();
             let _ = writeln!(text, "found = [{}]", found.join(", "));
+        }
+        for (url, locked) in &self.addresses {
+            let _ = write!(text, "\n[[address]]\nurl = {}\n", quoted(url));
+            match &locked.given {
+                Given::File { digest, modified } => {
+                    let _ = writeln!(text, "digest = \"{digest}\"");
+                    let time = modified.and_then(|time| jiff::Timestamp::from_second(time).ok());
+                    if let Some(time) = time {
+                        let _ = writeln!(text, "modified = \"{time}\"");
+                    }
+                }
+                Given::Commit(commit) => {
+                    let _ = writeln!(text, "commit = \"{commit}\"");
+                }
+            }
+            let platforms: Vec<String> = locked.platforms.iter().map(|name| quoted(name)).collect();
+            if !platforms.is_empty() {
+                let _ = writeln!(text, "platforms = [{}]", platforms.join(", "));
+            }
         }
         text
     }
@@ -152,7 +244,20 @@ mod tests {
             };
             (Reference::parse(name).unwrap(), locked)
         };
-        Lock { images: names.iter().map(entry).collect() }
+        let address = |url: &str, given| {
+            let platforms = BTreeSet::from(["linux/amd64".to_owned()]);
+            (url.to_owned(), LockedAddress { given, platforms })
+        };
+        let digest = Digest::of(b"file");
+        let addresses = BTreeMap::from([
+            address(
+                "https://a.io/x?q=\"1\"",
+                Given::File { digest: digest.clone(), modified: None },
+            ),
+            address("https://a.io/y", Given::File { digest, modified: Some(1_756_291_200) }),
+            address("https://a.io/z.git#v1", Given::Commit("0f".repeat(20))),
+        ]);
+        Lock { images: names.iter().map(entry).collect(), addresses }
     }
 
     #[test]
@@ -173,6 +278,11 @@ mod tests {
             "version = 1\nmore = 1",
             "version = 1\n[[image]]\nname = \"a\"\ndigest = \"sha256:12\"",
             &format!("version = 1\n{entry}{entry}"),
+            "version = 1\n[[address]]\nurl = \"https://a.io/x\"",
+            "version = 1\n[[address]]\nurl = \"https://a.io/x.git\"\ncommit = \"--upload-pack\"",
+            &format!(
+                "version = 1\n[[address]]\nurl = \"u\"\ndigest = \"{digest}\"\nmodified = \"now\""
+            ),
         ] {
             assert!(Lock::parse(text, "x").is_err(), "{text}");
         }

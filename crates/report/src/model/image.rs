@@ -22,11 +22,30 @@ pub struct ImageReport {
     /// Container images in the embedded registry.
     pub embedded: Vec<EmbeddedImage>,
     pub packages: Packages,
+    /// Variables that the image describes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<Setting>,
     /// Signatures, SBOMs, provenance and other documents that refer to the image.
     pub attachments: Vec<Attachment>,
     pub findings: Vec<Finding>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
+}
+
+/// A variable of the image's scripts and templates, as the image describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    pub name: String,
+    /// As in a JSON Schema; several joined with `|`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub description: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    pub required: bool,
+    pub secret: bool,
 }
 
 /// Names and configuration of an image.

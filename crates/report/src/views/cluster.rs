@@ -6,7 +6,7 @@ use crate::model::cluster::{
     Backup, ClusterHost, ClusterReport, EndedUpgrade, HostCertificate, InstalledImage,
 };
 use crate::page::{Page, Section};
-use crate::text::{count, counted, shown, time};
+use crate::text::{LONGEST, count, counted, lines, shown, time};
 use crate::views::parts::{Tile, badge, code, digest, headings, incomplete, nothing, table, tiles};
 use imgctl_base::size::human;
 
@@ -123,8 +123,8 @@ fn hosts(report: &ClusterReport) -> Markup {
                 td.number { @if let Some(free) = host.free_bytes { (human(free)) } }
                 td { @if let Some(tree) = &host.tree { (digest(tree)) } }
                 td.text {
-                    @for problem in &host.problems { p.message { bdi { (shown(problem)) } } }
-                    @for warning in &host.warnings { p.message.quiet { bdi { (shown(warning)) } } }
+                    @for problem in &host.problems { p.message { bdi { (lines(problem, LONGEST)) } } }
+                    @for warning in &host.warnings { p.message.quiet { bdi { (lines(warning, LONGEST)) } } }
                 }
             }
         }

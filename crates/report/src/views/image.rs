@@ -7,7 +7,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use crate::escape::json_for_html;
-use crate::model::image::{Attachment, EmbeddedImage, FileTree, ImageReport, Layer, Packages};
+use crate::model::image::{
+    Attachment, EmbeddedImage, FileTree, ImageReport, Layer, Packages, Setting,
+};
 use crate::page::{Page, Section};
 use crate::text::{count, counted, percent, short_digest, shown, time};
 use crate::views::parts::{
@@ -67,8 +69,12 @@ pub(crate) fn page(report: &ImageReport) -> Page<'_> {
             Some(report.attachments.len()),
             attachments(&report.attachments),
         ),
-        section("configuration", "Configuration", None, configuration(report)),
     ]);
+    if !report.settings.is_empty() {
+        let body = settings(&report.settings);
+        sections.push(section("settings", "Settings", Some(report.settings.len()), body));
+    }
+    sections.push(section("configuration", "Configuration", None, configuration(report)));
     Page {
         about: &report.about,
         kind: "Image report",
@@ -296,6 +302,25 @@ fn attachments(attachments: &[Attachment]) -> Markup {
         p.quiet { "What these documents say is not verified here: run " code { "imgctl verify" } "." }
         (table("Signatures and documents", false, &headings(&["Kind", "Type", "Digest", "About", "Size#", "Says"]), &rows))
     }
+}
+
+fn settings(settings: &[Setting]) -> Markup {
+    let rows = html! {
+        @for setting in settings {
+            tr {
+                th scope="row" { (code(&setting.name)) }
+                td { (shown(&setting.kind)) }
+                td.text { @if let Some(value) = &setting.default { (code(value)) } }
+                td {
+                    @if setting.required { (badge("warn", "required")) }
+                    @if setting.secret { " " (badge("skip", "secret")) }
+                }
+                td.text { (shown(&setting.description)) }
+            }
+        }
+    };
+    let names = ["Name", "Type", "Default", "", "Description"];
+    table("Settings", false, &headings(&names), &rows)
 }
 
 fn configuration(report: &ImageReport) -> Markup {

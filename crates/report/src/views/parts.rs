@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use crate::model::{Finding, Severity};
-use crate::text::{short_digest, shown};
+use crate::text::{LONGEST, lines, short_digest, shown};
 
 /// A figure with its name, and a note below it.
 pub(crate) struct Tile {
@@ -116,7 +116,7 @@ pub(crate) fn findings(findings: &[Finding]) -> Markup {
             tr {
                 td { (severity(finding.severity)) }
                 td.text {
-                    bdi { (shown(&finding.message)) }
+                    p.message { bdi { (lines(&finding.message, LONGEST)) } }
                     @if let Some(hint) = &finding.hint { p.hint { bdi { (shown(hint)) } } }
                 }
                 td { bdi { (shown(finding.place.as_deref().unwrap_or_default())) } }

@@ -2,29 +2,28 @@
 //! registry layers after the last one.
 
 mod layers;
-mod lock_file;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::build::context::{ContextTree, ImageTree};
+use crate::build::context_files::Files;
 use crate::build::file;
-use crate::build::items::{Node, SourceTree as _};
+use crate::build::lock_file::{self, LockFile};
 use crate::build::options::{LockUse, Options};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
-use crate::build::step_cache::{CachedLayer, FileState, StatCache};
+use crate::build::step_cache::{CachedLayer, StatCache};
 use crate::embed::found::FoundArchive;
 use crate::embed::plan::{self, Present};
 use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
 use crate::embed::search::{self, SearchOptions, names};
 use crate::embed::{ContextFiles, Found, FoundImage, Skipped};
-use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, EMBEDDED_IMAGES, History, Platform, Verdict};
 use imgctl_base::progress::Reporter;
-use imgctl_store::layer::{EntryKind, LayerPath};
+use imgctl_store::layer::LayerPath;
 use imgctl_store::store::{Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 
@@ -144,6 +143,7 @@ pub(super) fn prepare(
     context: Option<&ContextTree>,
     platforms: &[Platform],
     known: &Mutex<StatCache>,
+    lock: &mut LockFile,
     reporter: &dyn Reporter,
 ) -> Result<Option<Embedding>> {
     if !options.embed.save {
@@ -156,10 +156,10 @@ pub(super) fn prepare(
         let (text, place, reason) = (&skipped.text, &skipped.place, &skipped.reason);
         tracing::info!("{place}: skipping `{text}`: {reason}");
     }
-    let lock = lock_file::read(options, context, &found)?;
+    lock.check(&found)?;
     let wanted = question.wanted(&found)?;
     if wanted.is_empty() {
-        lock_file::update(options, lock, &[])?;
+        lock.update_images(options, &[], reporter)?;
         return Ok(None);
     }
     reporter.note(&format!(
@@ -169,7 +169,7 @@ pub(super) fn prepare(
         found.skipped.len()
     ));
     let images = resolver(&question, lock.in_use()).resolve_all(&wanted)?;
-    lock_file::update(options, lock, &images)?;
+    lock.update_images(options, &images, reporter)?;
     Ok(Some(Embedding { images, made: Mutex::default() }))
 }
 
@@ -254,81 +254,6 @@ fn documents_of(image: &ResolvedImage) -> impl Iterator<Item = Digest> {
 /// Shared with the threads that write layers.
 type Made = Mutex<HashMap<String, CachedLayer>>;
 
-/// A context's files, filtered by its ignore rules. Files that are read by name (`.sealignore`,
-/// `imgctl.lock`) are visible whatever the rules say.
-pub(super) struct Files<'a> {
-    context: &'a ContextTree,
-    known: Option<&'a Mutex<StatCache>>,
-}
-
-impl<'a> Files<'a> {
-    pub(super) fn of(context: &'a ContextTree) -> Self {
-        Self { context, known: None }
-    }
-
-    /// Asks what is known about a listed file.
-    fn ask<T>(&self, path: &str, ask: impl FnOnce(&mut StatCache, &FileState) -> T) -> Option<T> {
-        let known = self.known?;
-        let state = self.context.listed(path.as_bytes())?;
-        Some(ask(&mut *known.lock().ok()?, &state))
-    }
-}
-
-impl ContextFiles for Files<'_> {
-    fn list(&self, directory: &str) -> Result<Vec<String>> {
-        let path = LayerPath::parse(directory.as_bytes())?;
-        if !path.is_root() && self.context.node(&path)? != Some(Node::Directory) {
-            return Ok(Vec::new());
-        }
-        let mut files = Vec::new();
-        let items = self.context.below(&path)?;
-        for item in &items {
-            let path = &item.entry.path;
-            let is_file = match &item.entry.kind {
-                EntryKind::File { .. } => true,
-                // A symlink to a file of the context counts as a file.
-                EntryKind::Symlink { .. } => self.context.open(path).is_ok(),
-                _ => false,
-            };
-            match std::str::from_utf8(path.as_bytes()) {
-                Ok(path) if is_file => files.push(path.to_owned()),
-                Err(_) if is_file => tracing::debug!("skipping {path}: its name is not UTF-8"),
-                _ => {}
-            }
-        }
-        if self.known.is_some() {
-            self.context.keep(path, items);
-        }
-        files.sort_unstable();
-        Ok(files)
-    }
-
-    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
-        let file = self.context.open(&LayerPath::parse(path.as_bytes())?)?;
-        let shown = || self.context.path().join(path);
-        let size = file.metadata().path("examine", shown())?.len();
-        // One byte more than there is: the end is found at once.
-        let mut bytes =
-            Vec::with_capacity(usize::try_from(size.min(limit)).unwrap_or_default() + 1);
-        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).path("read", shown())?;
-        if bytes.len() as u64 > limit {
-            return Err(Error::new(
-                Kind::BadContent,
-                format!("{path} of the build context has more than {limit} bytes"),
-            ));
-        }
-        Ok(bytes)
-    }
-
-    fn names_nothing(&self, path: &str) -> bool {
-        self.ask(path, StatCache::names_nothing).unwrap_or(false)
-    }
-
-    fn remember_nothing(&self, path: &str) {
-        self.ask(path, StatCache::remember_nothing);
-    }
-}
-
 /// All images found and skipped.
 #[derive(Debug)]
 pub struct Report {
@@ -357,7 +282,8 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let (context, known) = (context.as_ref(), None);
     let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
-    let lock = lock_file::read(options, context, &found)?;
+    let mut lock = lock_file::read(options, context)?;
+    lock.check(&found)?;
     let is_asked = options.embed.lock == LockUse::Update;
     // Archives of the context are at hand.
     let (asked, named): (Vec<Wanted>, Vec<Wanted>) = question
@@ -382,7 +308,7 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let resolved = images.iter().filter_map(|image| image.resolved.as_ref()?.as_ref().ok());
     let resolved: Vec<ResolvedImage> = resolved.cloned().collect();
     if resolved.len() == images.len() {
-        lock_file::update(options, lock, &resolved)?;
+        lock.update_images(options, &resolved, reporter)?;
     }
     Ok(Report { images, skipped: found.skipped })
 }

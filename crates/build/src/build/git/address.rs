@@ -1,7 +1,8 @@
 //! The addresses of git repositories as ADD takes them: which words are one, and what they choose. The
 //! forms are BuildKit's (`frontend/dockerfile/dfgitutil`). Must not run git.
 
-use crate::build::download::{is_url, percent_decode};
+use crate::build::download::is_url;
+use crate::build::percent::percent_decode;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::text::without_logins;
 

@@ -28,8 +28,13 @@ pub(super) struct CheckedOut {
 
 impl Repository {
     /// Makes what the address names the work tree, with no branch checked out. The commit must be
-    /// each of `expected`.
-    pub(super) fn check_out(&self, git: &Git<'_>, expected: &[&str]) -> Result<CheckedOut> {
+    /// each of `expected`; it is `locked`, wherever the reference is now.
+    pub(super) fn check_out(
+        &self,
+        git: &Git<'_>,
+        expected: &[&str],
+        locked: Option<&str>,
+    ) -> Result<CheckedOut> {
         let reference = self.reference.as_deref();
         let commit = expected.first().copied();
         let wanted = if self.by_commit {
@@ -44,9 +49,19 @@ impl Repository {
         let Advertised { name, is_sha256 } = self.advertised(git, wanted)?;
         let format: &[&str] = if is_sha256 { &["--object-format=sha256"] } else { &[] };
         git.run(&[&["init", "--quiet"], format].concat())?;
-        let object = self.fetch(git, name.as_deref().unwrap_or(wanted))?;
-        let commit = git.run(&["rev-parse", "--verify", &format!("{object}^{{commit}}")])?;
-        let found = CheckedOut { commit: commit.trim().to_owned(), object };
+        let commit_of = |object: String| -> Result<CheckedOut> {
+            let commit = git.run(&["rev-parse", "--verify", &format!("{object}^{{commit}}")])?;
+            Ok(CheckedOut { commit: commit.trim().to_owned(), object })
+        };
+        let mut found = commit_of(self.fetch(git, name.as_deref().unwrap_or(wanted))?)?;
+        if let Some(locked) = locked.filter(|locked| *locked != found.commit) {
+            let fetched = self.fetch(git, locked).map_err(|error| {
+                error.context(format!("the locked commit {locked} is not there")).hint(
+                    "its reference has moved; `imgctl build --update-lock` takes the commit of now",
+                )
+            });
+            found = commit_of(fetched?)?;
+        }
         self.expect(&found, expected)?;
         // `git describe` and the like need the name. The commit was fetched for that of a branch.
         let own = |reference: &str| match reference {

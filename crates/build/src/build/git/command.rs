@@ -87,11 +87,24 @@ pub(super) struct Git<'a> {
     pub login: Option<Login>,
     /// Socket of the SSH agent that may log in.
     pub agent: Option<&'a Path>,
+    /// More settings, as names and values.
+    pub settings: Vec<(String, String)>,
+    /// Whether the repository itself, but not what it refers to, may be in a directory of this machine.
+    pub reads_files: bool,
 }
+
+/// Commands that take what git is told to, never what the files of a repository name.
+const DIRECT: [&str; 2] = ["ls-remote", "fetch"];
 
 impl Git<'_> {
     /// Runs git, and returns what it prints.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String> {
+        let is_direct = arguments.first().is_some_and(|command| DIRECT.contains(command));
+        let protocols = if self.reads_files && is_direct {
+            format!("{PROTOCOLS}:file")
+        } else {
+            PROTOCOLS.to_owned()
+        };
         let mut command = Command::new("git");
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
@@ -107,22 +120,26 @@ impl Git<'_> {
             .env("GIT_ATTR_NOSYSTEM", "1")
             .env("GIT_TEMPLATE_DIR", "")
             .env("GIT_CEILING_DIRECTORIES", self.directory.parent().unwrap_or(self.directory))
-            .env("GIT_ALLOW_PROTOCOL", PROTOCOLS)
+            .env("GIT_ALLOW_PROTOCOL", protocols)
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_LFS_SKIP_SMUDGE", "1");
         match self.agent {
             Some(agent) => command.env("SSH_AUTH_SOCK", agent),
             None => command.env_remove("SSH_AUTH_SOCK"),
         };
-        if let Some(login) = &self.login {
-            // Not as an argument: those are visible to every user of the machine.
-            command
-                .env("GIT_CONFIG_COUNT", "2")
-                .env("GIT_CONFIG_KEY_0", format!("http.{}.extraHeader", login.place))
-                .env("GIT_CONFIG_VALUE_0", &login.header)
-                // Git would send the header to whatever host the server names.
-                .env("GIT_CONFIG_KEY_1", "http.followRedirects")
-                .env("GIT_CONFIG_VALUE_1", "false");
+        // Not as arguments: those are visible to every user of the machine.
+        let header =
+            |login: &Login| (format!("http.{}.extraHeader", login.place), login.header.clone());
+        let mut settings: Vec<_> =
+            self.settings.iter().cloned().chain(self.login.as_ref().map(header)).collect();
+        if self.login.is_some() {
+            // Git would send the header to whatever host the server names.
+            settings.push(("http.followRedirects".to_owned(), "false".to_owned()));
+        }
+        command.env("GIT_CONFIG_COUNT", settings.len().to_string());
+        for (number, (name, value)) in settings.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{number}"), name);
+            command.env(format!("GIT_CONFIG_VALUE_{number}"), value);
         }
         let output = within(command, LONGEST)?;
         if !output.status.success() {

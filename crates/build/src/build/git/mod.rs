@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 
+use crate::build::addresses::Addresses;
 use crate::build::archive::Tee;
 use crate::build::context::ContextTree;
 use crate::build::download::is_url;
@@ -21,8 +22,10 @@ use crate::build::git::command::{Git, Login};
 use crate::build::items::{Content, Item, Opened, SourceTree as _, rewound};
 use crate::build::options::SecretSource;
 use crate::build::run_mounts::read_secret;
+use crate::embed::lock::Given;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::fs::root::Root;
+use imgctl_base::image::Platform;
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_store::layer::{EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
@@ -37,24 +40,52 @@ pub(super) struct Checkout {
     pub material: Material,
 }
 
+/// What a build wants of a repository.
+pub(super) struct Wanted<'a> {
+    pub keep_git_dir: bool,
+    /// The value of `--checksum`.
+    pub checksum: Option<&'a str>,
+    pub secrets: &'a BTreeMap<String, SecretSource>,
+    /// Socket of `--ssh default`.
+    pub agent: Option<&'a Path>,
+    pub addresses: &'a Addresses<'a>,
+    pub platform: &'a Platform,
+}
+
 impl Repository {
-    /// Clones the repository and returns its files, which all get the time of the commit. `checksum`
-    /// is the value of `--checksum`, `agent` the socket of `--ssh default`.
-    pub(super) fn files(
-        &self,
-        store: &Store,
-        keep_git_dir: bool,
-        checksum: Option<&str>,
-        secrets: &BTreeMap<String, SecretSource>,
-        agent: Option<&Path>,
-    ) -> Result<Checkout> {
-        let checksum = checksum.map(commit_id).transpose()?;
+    /// Clones the repository and returns its files, which all get the time of the commit.
+    pub(super) fn files(&self, store: &Store, wanted: &Wanted<'_>) -> Result<Checkout> {
+        let checksum = wanted.checksum.map(commit_id).transpose()?;
         let scratch = store.scratch_directory()?;
-        let git = Git { directory: scratch.path(), login: self.login(secrets)?, agent };
+        let mirrors = wanted.addresses.mirrors;
+        let git = Git {
+            directory: scratch.path(),
+            login: self.login(wanted.secrets)?,
+            agent: wanted.agent,
+            settings: mirrors.git_settings(),
+            reads_files: mirrors.is_local(&self.url),
+        };
         let expected: Vec<&str> = self.commit.iter().chain(&checksum).map(String::as_str).collect();
-        let doing = || format!("cannot clone {}", self.url);
-        let found = self.check_out(&git, &expected).context(doing)?;
-        let keep = keep_git_dir || self.keep_git_dir;
+        let doing = || match mirrors.name_for(&self.url) {
+            Some(mirror) => format!("cannot clone {} from the mirror {mirror}", self.url),
+            None => format!("cannot clone {}", self.url),
+        };
+        let address = match &self.reference {
+            Some(reference) => format!("{}#{reference}", self.url),
+            None => self.url.clone(),
+        };
+        let locked = match wanted.addresses.locked(&address)? {
+            Some(Given::Commit(commit)) => Some(commit.as_str()),
+            Some(file @ Given::File { .. }) => {
+                let here = Given::Commit("of a repository".to_owned());
+                return Err(wanted.addresses.differs(&address, file, &here).context(doing()));
+            }
+            None => None,
+        };
+        let found = self.check_out(&git, &expected, locked).context(doing)?;
+        let given = Given::Commit(found.commit.clone());
+        wanted.addresses.record(&address, given, wanted.platform)?;
+        let keep = wanted.keep_git_dir || self.keep_git_dir;
         if keep {
             settle(&git).context(doing)?;
         }

@@ -3,14 +3,12 @@
 //! A schema that refers to documents elsewhere is not checked: finding images needs no network. Must not
 //! know templates.
 
-use boon::{CompileError, Compiler, Schemas, UrlLoader, ValidationError};
 use serde_json::{Map, Value};
 
 use super::Chart;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::schema::{self, Unusable};
 
-/// Location of the schema, to which its own references are relative.
-const HERE: &str = "file:///values.schema.json";
 /// Maximum number of violations in an error.
 const MOST_SHOWN: usize = 10;
 
@@ -45,40 +43,13 @@ fn collect(chart: &Chart, values: &Map<String, Value>, wrong: &mut Vec<String>) 
 fn check_one(schema: &[u8], values: &Map<String, Value>) -> Result<(), Vec<String>> {
     let unusable = |error: String| vec![format!("the schema cannot be used: {error}")];
     let schema = serde_json::from_slice(schema).map_err(|error| unusable(error.to_string()))?;
-    let mut compiler = Compiler::new();
-    compiler.use_loader(Box::new(Nowhere));
-    compiler.add_resource(HERE, schema).map_err(|error| unusable(format!("{error:#}")))?;
-    let mut schemas = Schemas::new();
-    let compiled = match compiler.compile(HERE, &mut schemas) {
-        Ok(compiled) => compiled,
-        Err(CompileError::LoadUrlError { url, .. }) if !url.starts_with("file:") => {
+    match schema::violations(schema, &Value::Object(values.clone())) {
+        Ok(found) if found.is_empty() => Ok(()),
+        Ok(found) => Err(found.iter().map(ToString::to_string).collect()),
+        Err(Unusable::Elsewhere(url)) => {
             tracing::info!("values.schema.json refers to {url}: the values are not checked");
-            return Ok(());
+            Ok(())
         }
-        Err(error) => return Err(unusable(format!("{error:#}"))),
-    };
-    schemas.validate(&Value::Object(values.clone()), compiled).map_err(|error| {
-        let mut violations = Vec::new();
-        flatten(&error, &mut violations);
-        violations
-    })
-}
-
-/// Adds the innermost errors. Recursion: the validator nests as deeply as the schema.
-fn flatten(error: &ValidationError<'_, '_>, violations: &mut Vec<String>) {
-    if error.causes.is_empty() {
-        let place = error.instance_location.to_string();
-        let place = if place.is_empty() { "the values" } else { &*place };
-        violations.push(format!("{place}: {}", error.kind));
-    }
-    error.causes.iter().for_each(|cause| flatten(cause, violations));
-}
-
-/// Loads no schema.
-struct Nowhere;
-
-impl UrlLoader for Nowhere {
-    fn load(&self, _url: &str) -> Result<Value, Box<dyn std::error::Error>> {
-        Err("only the chart's own schema is read".into())
+        Err(Unusable::Wrong(why)) => Err(unusable(why)),
     }
 }

@@ -216,7 +216,7 @@ impl Task<'_> {
                     // ended is recalled.
                     let pause = run.options.backoff * 2u32.saturating_pow(lost);
                     lost += 1;
-                    self.note(format!("{error}; retrying in {} ms", pause.as_millis()));
+                    self.note(format!("{error}; retrying in {:.1} s", pause.as_secs_f64()));
                     wait(run, pause);
                     if run.interrupt.is_asked() {
                         return Err((Outcome::Interrupted, error));

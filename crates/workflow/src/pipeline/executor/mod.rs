@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             cluster: self.plan.cluster.clone(),
             hosts: self.plan.hosts(),
             steps: self.plan.steps().count(),
-            resumed: self.past.is_some(),
+            resumed: self.goes_on(),
         });
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -394,6 +394,15 @@ impl<'a> Run<'a> {
         !lock(&self.failures).is_empty()
     }
 
+    /// Whether an earlier run of this journal has done something of the plan. One that failed while it
+    /// checked hosts has not, and the hosts may be others now.
+    fn goes_on(&self) -> bool {
+        let Some(past) = self.past else { return false };
+        let has_begun = |outcome| !matches!(outcome, Some(Outcome::Failed | Outcome::Lost));
+        let mut known = self.plan.steps().filter_map(|step| past.steps.get(step.id.as_str()));
+        known.any(|step| has_begun(step.outcome))
+    }
+
     /// Tells the operator, whatever the verbosity.
     fn announce(&self, text: &str) {
         let message = self.redactor.redact(text).into_owned();
@@ -439,6 +448,7 @@ impl<'a> Run<'a> {
         } else {
             error = error.lines(told.iter().map(|failure| {
                 let cause = imgctl_model::redact::error(&failure.error, self.redactor);
+                let cause = cause.chain().join(": ");
                 format!("  {} (attempt {}): {cause}", failure.step, failure.attempt)
             }));
             let hints: BTreeSet<&str> = told.iter().flat_map(|one| one.error.hints()).collect();

@@ -1,0 +1,81 @@
+//! What ADD takes from addresses: what the lock says that each must give, and what each has given. Must not
+//! know how an address is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use crate::build::lock_file::LockFile;
+use crate::build::mirrors::Mirrors;
+use crate::embed::lock::{Given, LockedAddress};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Platform;
+
+/// The addresses of one build.
+#[derive(Debug)]
+pub(super) struct Addresses<'a> {
+    lock: &'a LockFile,
+    pub(super) mirrors: &'a Mirrors,
+    found: Mutex<BTreeMap<String, LockedAddress>>,
+}
+
+impl<'a> Addresses<'a> {
+    pub(super) fn new(lock: &'a LockFile, mirrors: &'a Mirrors) -> Self {
+        Self { lock, mirrors, found: Mutex::default() }
+    }
+
+    /// Returns what the lock says that `address` gives. With `--locked`, an address that the lock lacks is
+    /// an error.
+    pub(super) fn locked(&self, address: &str) -> Result<Option<&Given>> {
+        let locked = self.lock.in_use().and_then(|lock| lock.addresses.get(address));
+        if locked.is_none() && self.lock.is_insisted_on() {
+            let name = self.lock.name();
+            return Err(Error::usage(format!("{name} is out of date: it lacks {address}"))
+                .hint("run `imgctl build --update-lock` to update it"));
+        }
+        Ok(locked.map(|locked| &locked.given))
+    }
+
+    /// Records what `address`, which has no password, has given for `platform`.
+    pub(super) fn record(&self, address: &str, given: Given, platform: &Platform) -> Result<()> {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let platform = platform.to_string();
+        match found.get_mut(address) {
+            Some(known) if known.given == given => {
+                known.platforms.insert(platform);
+            }
+            Some(known) => {
+                return Err(Error::bad_content(format!(
+                    "{address} changed during the build: it gave {}, then {given}",
+                    known.given
+                ))
+                .hint("run the build again"));
+            }
+            None => {
+                let locked = LockedAddress { given, platforms: BTreeSet::from([platform]) };
+                found.insert(address.to_owned(), locked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the error about `address`, which gave something else than the lock says.
+    pub(super) fn differs(&self, address: &str, expected: &Given, found: &Given) -> Error {
+        let name = self.lock.name();
+        let hint = match self.mirrors.name_for(address) {
+            Some(mirror) => format!(
+                "the mirror {mirror} has another file than the one that was locked: correct the mirror, or run \
+                 `imgctl build --update-lock` if it is right"
+            ),
+            None => format!(
+                "the publisher has changed it since {name} was written: find out why; \
+                 `imgctl build --update-lock` accepts it"
+            ),
+        };
+        Error::bad_content(format!("it gives {found}, but {name} has {expected}")).hint(hint)
+    }
+
+    /// Returns what every address has given.
+    pub(super) fn into_found(self) -> BTreeMap<String, LockedAddress> {
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
