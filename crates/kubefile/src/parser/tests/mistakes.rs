@@ -93,6 +93,8 @@ fn slips_are_suggested() {
         ("FROM a\nCOPY --form=b c d", "did you mean --from?"),
         ("FROM a\nRUN --network=hots b", "did you mean host?"),
         ("FROM a\nRUN --mount=type=tmps,target=/x b", "did you mean tmpfs?"),
+        ("FROM a\nRUN --mount=type=tmp,target=/x b", "did you mean tmpfs?"),
+        ("FROM a\nRUN --mount=type=bnd,target=/x b", "did you mean bind?"),
     ] {
         let found = parse("K", text.as_bytes()).unwrap_err();
         assert_eq!(found[0].hint.as_deref(), Some(hint), "{text}");
