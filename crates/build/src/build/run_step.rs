@@ -306,7 +306,6 @@ impl Stage<'_> {
             ("HOME".to_owned(), String::from_utf8_lossy(&user.home).into_owned()),
         ];
         env.extend(in_both_cases(&options.proxy_env));
-        env.extend(in_both_cases(&options.build_args));
         let args = self.scope.run_args();
         let is_argument = |name: &String| args.iter().any(|(argument, _)| argument == name);
         if let Some(timestamp) = options.timestamp {
@@ -315,6 +314,8 @@ impl Stage<'_> {
         let own = self.scope.env().iter().filter(|(name, _)| !is_argument(name)).cloned();
         env.extend(own.collect::<Vec<_>>());
         env.extend(args);
+        // Over ENV, too: what a proxy is, the caller knows (BuildKit).
+        env.extend(in_both_cases(&options.build_args));
         env.extend(secrets.iter().cloned());
         env
     }
