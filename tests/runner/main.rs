@@ -65,6 +65,7 @@ mod sigstore;
 mod split;
 mod ssh;
 mod state;
+mod tools;
 mod trust;
 mod unpacking;
 mod verdicts;

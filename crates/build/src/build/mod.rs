@@ -37,9 +37,11 @@ mod stage;
 mod step_cache;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use base_image::BaseImages;
 pub use checked::Checked;
 pub use engine::build;
 pub use lint::check;
 pub use options::{Built, Format, Options, StepCounts};
+pub use turns::Turns;

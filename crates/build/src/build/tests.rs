@@ -81,6 +81,7 @@ impl Bench {
             embed: EmbedOptions::default(),
             attest: super::options::Attestations::default(),
             overrides: super::options::Overrides::default(),
+            turns: crate::build::Turns::default(),
             lint: false,
         }
     }
