@@ -93,12 +93,27 @@ fn as_lines(error: &Error, colour: bool) -> Lines {
 
 fn as_json(error: &Error) -> serde_json::Value {
     let chain = error.chain();
-    json!({ "error": {
+    let mut document = json!({ "error": {
         "kind": error.kind(),
         "message": error.message(),
         "causes": chain.get(1..).unwrap_or_default(),
         "hints": error.hints(),
-    }})
+    }});
+    let places: Vec<_> = error
+        .places()
+        .map(|place| {
+            json!({
+                "file": place.file.to_string_lossy(), "line": place.line, "column": place.column,
+                "endLine": place.end_line, "endColumn": place.end_column, "message": place.message,
+                "hint": place.hint, "rule": place.rule,
+                "severity": if place.is_warning { "warning" } else { "error" },
+            })
+        })
+        .collect();
+    if !places.is_empty() {
+        document["error"]["places"] = places.into();
+    }
+    document
 }
 
 #[cfg(test)]

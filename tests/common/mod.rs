@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "shared by two test binaries that each use a part")]
 
+pub(crate) mod newest;
 pub(crate) mod proxy;
 pub(crate) mod registry;
 pub(crate) mod testbed;
@@ -48,9 +49,10 @@ pub(crate) struct TestEnv {
 }
 
 impl Drop for TestEnv {
-    /// Unmounts what a failed test left mounted, so that the directory can be removed.
+    /// Unmounts what a failed test left mounted, so that the directory can be removed. A thread may have a mount
+    /// namespace of its own.
     fn drop(&mut self) {
-        let mounts = std::fs::read("/proc/self/mounts").unwrap_or_default();
+        let mounts = std::fs::read("/proc/thread-self/mounts").unwrap_or_default();
         let below = self.directory.path().as_os_str().as_encoded_bytes();
         let points = mounts
             .split(|byte| *byte == b'\n')

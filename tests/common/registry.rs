@@ -150,6 +150,21 @@ impl Registry {
         blobs
     }
 
+    /// The bytes of blobs that were sent since the last call.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        let lines = self.logged();
+        let blobs = lines.iter().filter(|line| {
+            line.contains("response completed")
+                && line.contains("/blobs/sha256:")
+                && line.contains("\"http.request.method\":\"GET\"")
+        });
+        let written = |line: &String| {
+            let rest = line.split_once("\"http.response.written\":")?.1;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+        };
+        blobs.filter_map(written).sum()
+    }
+
     /// What it has logged; forgets it. A line comes a moment after its answer: those of all earlier
     /// requests are there when that of another request is.
     fn logged(&self) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! `bake`: several images from one file, as `docker buildx bake` reads it.
 
+mod referee;
+
 use std::fs;
 
 use serde_json::{Value, json};
@@ -90,6 +92,69 @@ fn all_targets_are_built_and_results_are_contexts() {
         serde_json::from_str(&fs::read_to_string(env.path("meta.json")).unwrap()).unwrap();
     assert_eq!(metadata["app-web"]["image.name"], "localhost/team/web:v2");
     env.imgctl(["inspect", "team/cluster:v2"]).fails(NOT_FOUND);
+}
+
+/// Two targets that wait for each other must run at the same time; what they have in common runs once, even
+/// without a cache, and every step names its target.
+#[test]
+fn targets_are_built_side_by_side_and_share_their_steps() {
+    if !crate::common::needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    fs::create_dir_all(env.path("bin")).unwrap();
+    fs::copy("/bin/busybox", env.path("bin/busybox")).expect("no busybox: run scripts/setup");
+    std::os::unix::fs::symlink("busybox", env.path("bin/sh")).unwrap();
+    let meet = |own: &str, other: &str| {
+        format!(
+            "FROM common AS {own}\nRUN --mount=type=cache,id=meet,target=/m busybox touch /m/{own}; \
+             for i in $(busybox seq 600); do [ -e /m/{other} ] && exit 0; busybox sleep 0.1; done; exit 1\n"
+        )
+    };
+    let common = "FROM scratch AS common\nCOPY bin /bin\nRUN busybox cat /proc/sys/kernel/random/uuid >/id\n";
+    env.write("Dockerfile", format!("{common}{}{}", meet("a", "b"), meet("b", "a")));
+    env.write(
+        "docker-bake.hcl",
+        "group \"default\" { targets = [\"b\", \"a\"] }\n\
+         target \"a\" {\n target = \"a\"\n tags = [\"localhost/a\"]\n}\n\
+         target \"b\" {\n target = \"b\"\n tags = [\"localhost/b\"]\n}\n",
+    );
+    let mut ids = Vec::new();
+    for no_cache in [false, true] {
+        if no_cache {
+            // Without a cache, a build empties its cache mounts, for which it waits until nobody has them.
+            env.write("Dockerfile", format!("{common}FROM common AS a\nFROM common AS b\n"));
+        }
+        let flag = format!("--no-cache={no_cache}");
+        let ran = env.imgctl(["bake", "--progress=plain", &flag]).ok();
+        let told = ran.stderr();
+        for step in ["[a common 2/2] RUN", "[b common 2/2] RUN"] {
+            assert!(told.contains(step), "{told}");
+        }
+        let names: Vec<String> = ran.stdout().lines().map(|line| line[..2].to_owned()).collect();
+        assert_eq!(names, ["b ", "a "]);
+        let id = |name: &str| env.imgctl(["cat", name]).ok().stdout();
+        assert_eq!(id("a:/id"), id("b:/id"));
+        ids.push(id("a:/id"));
+    }
+    assert_ne!(ids[0], ids[1]);
+}
+
+/// A target that fails is named, and no further one begins.
+#[test]
+fn the_first_target_that_fails_ends_the_bake() {
+    let env = filled();
+    env.write(
+        "x.hcl",
+        "group \"default\" { targets = [\"good\", \"bad\", \"after\"] }\n\
+         target \"good\" {\n dockerfile-inline = \"FROM scratch\\nCOPY own /\\n\"\n tags = [\"localhost/good\"]\n}\n\
+         target \"bad\" {\n dockerfile-inline = \"FROM scratch\\nCOPY absent /\\n\"\n}\n\
+         target \"after\" {\n dockerfile-inline = \"FROM bad\\n\"\n contexts = { bad = \"target:bad\" }\n \
+         tags = [\"localhost/after\"]\n}\n",
+    );
+    let told = env.imgctl(["bake", "-f", "x.hcl"]).fails(NOT_FOUND).stderr();
+    assert!(told.contains("cannot build the target `bad`"), "{told}");
+    env.imgctl(["inspect", "localhost/after"]).fails(NOT_FOUND);
 }
 
 #[test]

@@ -67,6 +67,7 @@ mod sigstore;
 mod split;
 mod ssh;
 mod state;
+mod tools;
 mod trust;
 mod unpacking;
 mod verdicts;

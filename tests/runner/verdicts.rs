@@ -1,49 +1,22 @@
 //! The same policies, signatures and images before imgctl and before cosign, notation, podman and skopeo of
 //! Debian's newest suite (`scripts/referees`): equal verdicts, or the reason why they differ.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use serde_json::{Value, json};
 
+use crate::common::newest::Newest;
 use crate::common::registry::Registry;
-use crate::common::{Ran, TestEnv, needs_root, repository, tool};
-
-/// Runs a tool of that file system (`$1`) as it is for the next one, with the directory `$2` of the test in its
-/// place, in a mount namespace.
-const INSIDE: &str = r#"
-set -e
-root=$1 work=$2
-shift 2
-mount -t tmpfs tmpfs /mnt
-mkdir /mnt/upper /mnt/work /mnt/root
-mount -t overlay overlay -o "lowerdir=$root,upperdir=/mnt/upper,workdir=/mnt/work" /mnt/root
-mount -t proc proc /mnt/root/proc
-mount --rbind /dev /mnt/root/dev
-mkdir -p "/mnt/root$work" /mnt/root/etc/containers/registries.d
-mount --bind "$work" "/mnt/root$work"
-cp "$work"/.config/containers/registries.d/* /mnt/root/etc/containers/registries.d/
-exec chroot /mnt/root "$@"
-"#;
+use crate::common::{Ran, TestEnv, tool};
 
 struct Site {
     env: TestEnv,
     registry: Registry,
-    tools: PathBuf,
+    tools: Newest,
 }
 
 impl Site {
     /// `None` without the tools, or without root.
     fn new() -> Option<Self> {
-        let tools = repository().join("target/referees/tools");
-        if !needs_root() {
-            return None;
-        }
-        if !tools.join("usr/bin/cosign").exists() {
-            imgctl_base::testing::skip("scripts/referees has not run");
-            return None;
-        }
-        let tools = std::fs::canonicalize(tools).unwrap();
+        let tools = Newest::with("usr/bin/cosign")?;
         let (env, registry) = (TestEnv::new(), Registry::start());
         let attachments =
             format!("docker:\n  {}:\n    use-sigstore-attachments: true\n", registry.host);
@@ -63,11 +36,8 @@ impl Site {
 
     /// A tool of the newest suite.
     fn newest(&self, words: &[&str]) -> Ran {
-        let mut command = Command::new("unshare");
-        let start = ["--mount", "--propagation", "private", "sh", "-c", INSIDE, "sh"];
-        command.args(start).arg(&self.tools).arg(self.env.path("x").parent().unwrap());
-        command.args(words).env_clear().env("COSIGN_PASSWORD", "pw").env("HOME", "/root");
-        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
+        let mut command = self.tools.command(&self.env, "", words);
+        command.env("COSIGN_PASSWORD", "pw");
         Ran::new(command)
     }
 

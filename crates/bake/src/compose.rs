@@ -137,13 +137,14 @@ fn target(
     if target.network.as_deref() == Some("host") {
         target.entitlements.push("network.host".to_owned());
     }
+    if let Some(Value::Object(own)) = build.get("x-bake") {
+        extend(&mut target, own)?;
+    }
+    // The service's image is the name only if nothing else gives one (buildx).
     if target.tags.is_none()
         && let Some(Value::String(image)) = service.get("image")
     {
         target.tags = Some(vec![image.clone()]);
-    }
-    if let Some(Value::Object(own)) = build.get("x-bake") {
-        extend(&mut target, own)?;
     }
     Ok(target)
 }

@@ -15,4 +15,10 @@ pub struct Place {
     pub message: String,
     /// Suggested fix.
     pub hint: Option<String>,
+    /// The rule that reports it, where a rule does.
+    pub rule: Option<&'static str>,
+    /// Whether it is a finding beside the error rather than its reason.
+    pub is_warning: bool,
+    /// The text of the line, by which a finding is known again when the line moves.
+    pub text: String,
 }

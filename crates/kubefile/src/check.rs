@@ -14,7 +14,7 @@ mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::ast::{CheckDirective, From, Instruction, InstructionKind, Kubefile, Stage};
+use super::ast::{CheckDirective, Instruction, InstructionKind, Kubefile, Stage};
 use super::diagnostic::Diagnostic;
 use super::diagnostic::Span;
 use super::lexer;
@@ -187,10 +187,6 @@ fn parents(kubefile: &Kubefile, globals: &Globals) -> Vec<Option<usize>> {
         }
     }
     parents
-}
-
-fn is_scratch(from: &From) -> bool {
-    from.image == "scratch"
 }
 
 #[cfg(test)]

@@ -69,8 +69,10 @@ impl Diagnostic {
     }
 
     /// Returns the place of the finding in `file`.
-    pub fn place(&self, file: &Path) -> Place {
+    pub fn place(&self, file: &Path, source: &[u8]) -> Place {
         let (end_line, end_column) = self.span.end();
+        let index = self.span.line.checked_sub(1);
+        let line = index.and_then(|index| source.split(|byte| *byte == b'\n').nth(index));
         Place {
             file: file.to_owned(),
             line: self.span.line,
@@ -79,6 +81,9 @@ impl Diagnostic {
             end_column,
             message: self.message.clone(),
             hint: self.hint.clone(),
+            rule: self.rule,
+            is_warning: self.severity == Severity::Warning,
+            text: String::from_utf8_lossy(line.unwrap_or_default()).into_owned(),
         }
     }
 }

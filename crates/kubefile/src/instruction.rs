@@ -248,6 +248,10 @@ impl Reader<'_> {
                     .at(&dest),
             );
         }
+        let is_url = |word: &&String| word.starts_with("http://") || word.starts_with("https://");
+        if !add && let Some(url) = words.iter().find(is_url) {
+            self.problem(Problem::new("COPY takes no URL").at(url).hint("use ADD"));
+        }
         // A quoted name that contains a blank has been split: one error is enough.
         let _ = words.iter().chain([&dest]).all(|word| self.check_word(word));
         let mut heredocs = self.heredocs.iter();

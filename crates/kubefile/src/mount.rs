@@ -196,7 +196,8 @@ impl Options {
                 let kind = value.to_ascii_lowercase();
                 if !TYPES.contains(&kind.as_str()) {
                     let problem = Problem::new(format!("unknown mount type {value}"));
-                    return Err(match closest(&kind, TYPES) {
+                    let begun = || TYPES.into_iter().find(|known| known.starts_with(&kind));
+                    return Err(match closest(&kind, TYPES).or_else(begun) {
                         Some(known) => problem.hint(format!("did you mean {known}?")),
                         None => problem.hint(format!("the types are {}", TYPES.join(", "))),
                     });

@@ -14,16 +14,30 @@ pub fn to_yaml(value: &Value) -> Result<String, String> {
     if size.times(96, 16).saturating_add(size.indent.saturating_mul(4)) > CHART.once {
         return Err("the value is too large".to_owned());
     }
-    yaml(value)
+    yaml(value, Layout::Kubernetes)
+}
+
+/// How lists and long texts are laid out.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Layout {
+    /// A list has the indentation of its key, and lines are folded (`toYaml`).
+    Kubernetes,
+    /// A list is indented below its key, and lines have any length (`toYamlPretty`).
+    Pretty,
 }
 
 /// Like [`to_yaml`]; the caller knows that the value is not too large.
-pub(crate) fn yaml(value: &Value) -> Result<String, String> {
+pub(crate) fn yaml(value: &Value, layout: Layout) -> Result<String, String> {
     let mut text = String::new();
-    node(&mut text, value, 0, Place::Top, MAX_NESTING)?;
-    text.truncate(text.trim_end_matches('\n').len());
+    node(&mut text, value, 0, Place::Top, layout, MAX_NESTING)?;
+    if text.ends_with('\n') {
+        text.pop();
+    }
     Ok(text)
 }
+
+/// A longer key stands behind a `?` (libyaml), in bytes.
+const LONGEST_KEY: usize = 128;
 
 /// Position of a node.
 #[derive(Clone, Copy, PartialEq)]
@@ -40,6 +54,7 @@ fn node(
     value: &Value,
     indent: usize,
     place: Place,
+    layout: Layout,
     depth: usize,
 ) -> Result<(), String> {
     if depth == 0 || out.len() > LONGEST_TEXT {
@@ -50,27 +65,36 @@ fn node(
             let members = map.members();
             for (index, (key, item)) in members.iter().enumerate() {
                 begin(out, indent, place, index);
-                out.push_str(&scalar(key, None, indent));
+                if key.contains('\n') || key.len() > LONGEST_KEY {
+                    out.push_str("? ");
+                    let column = column(out);
+                    out.push_str(&scalar(key, Some(column), indent + 2, layout));
+                    out.push_str(&format!("\n{}:", " ".repeat(indent)));
+                    node(out, item, indent + 2, Place::Item, layout, depth - 1)?;
+                    continue;
+                }
+                out.push_str(&scalar(key, None, indent, layout));
                 out.push(':');
-                node(out, item, indent + 2, Place::Member, depth - 1)?;
+                node(out, item, indent + 2, Place::Member, layout, depth - 1)?;
             }
         }
         Value::List(list) if !list.items().is_empty() => {
-            // A list has the same indentation as its key.
-            let indent = if place == Place::Member { indent - 2 } else { indent };
+            let is_flat = place == Place::Member && layout == Layout::Kubernetes;
+            let indent = if is_flat { indent - 2 } else { indent };
             for (index, item) in list.items().iter().enumerate() {
                 begin(out, indent, place, index);
                 out.push('-');
-                node(out, item, indent + 2, Place::Item, depth - 1)?;
+                node(out, item, indent + 2, Place::Item, layout, depth - 1)?;
             }
         }
+        Value::Object(object) => node(out, &object.data(), indent, place, layout, depth - 1)?,
         other => {
             if place != Place::Top {
                 out.push(' ');
             }
             // The lines of a block scalar are indented one level below the enclosing collection.
             let column = column(out);
-            out.push_str(&leaf(other, indent, column, depth)?);
+            out.push_str(&leaf(other, indent, column, layout));
             out.push('\n');
         }
     }
@@ -89,22 +113,18 @@ fn begin(out: &mut String, indent: usize, place: Place, index: usize) {
     }
 }
 
-fn leaf(value: &Value, indent: usize, column: usize, depth: usize) -> Result<String, String> {
-    Ok(match value {
-        Value::Nil => "null".to_owned(),
+fn leaf(value: &Value, indent: usize, column: usize, layout: Layout) -> String {
+    match value {
         Value::Bool(bool) => bool.to_string(),
         Value::Int(int) => int.to_string(),
         Value::Float(number) => number_text(*number),
-        Value::Text(text) => scalar(text, Some(column), indent),
+        Value::Text(text) => scalar(text, Some(column), indent, layout),
         Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes),
         Value::List(_) => "[]".to_owned(),
         Value::Map(_) => "{}".to_owned(),
-        Value::Object(object) => {
-            let mut text = String::new();
-            node(&mut text, &object.data(), indent, Place::Member, depth - 1)?;
-            text.trim_end().trim_start_matches(' ').to_owned()
-        }
-    })
+        // An object is written as its data.
+        Value::Nil | Value::Object(_) => "null".to_owned(),
+    }
 }
 
 /// A number passes through JSON, so a whole float that fits in 64 bits loses its exponent.
@@ -126,14 +146,14 @@ fn column(out: &str) -> usize {
 
 /// Writes a string as a plain, quoted or block scalar. `column` is where it begins, or `None` for a
 /// key, which is never folded; continuation lines are indented by `indent`.
-fn scalar(text: &str, column: Option<usize>, indent: usize) -> String {
+fn scalar(text: &str, column: Option<usize>, indent: usize, layout: Layout) -> String {
     let analysis = Analysis::of(text);
     if text.contains('\n') && column.is_some() && analysis.block {
         return literal(text, indent.max(2));
     }
     let folded = |inner: String, style| match column {
-        Some(column) => fold(&inner, style, column, indent),
-        None => inner,
+        Some(column) if layout == Layout::Kubernetes => fold(&inner, style, column, indent),
+        _ => inner,
     };
     if is_text(text) && !text.contains('\n') {
         if analysis.plain {
@@ -237,7 +257,6 @@ fn is_blank_or_break(c: char) -> bool {
 
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
-        || u32::from(c) > 0xffff
 }
 
 fn literal(text: &str, indent: usize) -> String {
@@ -282,7 +301,8 @@ fn escaped(text: &str) -> String {
             '\u{2029}' => out.push_str("\\P"),
             c if is_printable(c) => out.push(c),
             c if u32::from(c) <= 0xff => out.push_str(&format!("\\x{:02X}", u32::from(c))),
-            c => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c if u32::from(c) <= 0xffff => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push_str(&format!("\\U{:08X}", u32::from(c))),
         }
     }
     out
@@ -370,7 +390,7 @@ fn is_word(text: &str) -> bool {
         text == word || text == capital || text == word.to_ascii_uppercase()
     };
     ["y", "n", "yes", "no", "on", "off", "true", "false", "null"].iter().any(|word| cased(word))
-        || matches!(text, "~" | "<<" | ".nan" | ".NaN" | ".NAN")
+        || matches!(text, "~" | ".nan" | ".NaN" | ".NAN")
         || [".inf", ".Inf", ".INF"].contains(&text.trim_start_matches(['+', '-']))
 }
 

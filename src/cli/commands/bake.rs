@@ -1,24 +1,22 @@
 //! `imgctl bake`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, FromArgMatches, ValueEnum};
-use serde_json::{Map, Value, json};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
 
-use crate::cli::commands::bake_flags::{self, Common};
+use crate::cli::commands::bake_builds::Builds;
+use crate::cli::commands::bake_flags::Common;
 use crate::cli::commands::bake_rights;
-use crate::cli::commands::build::{self, BuildArgs};
 use crate::cli::context::Context;
 use crate::cli::mirror_options::MirrorArgs;
 use crate::cli::names::split;
 use crate::cli::registry_options::RegistryArgs;
 use crate::ui::table::Table;
 use imgctl_bake::{Bake, Form, Override, Source, Target, Variable};
-use imgctl_base::error::{Context as _, Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Platform;
 
@@ -162,7 +160,7 @@ pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
         bake_rights::check(target, &args.allow, &directory)?;
         builds.push((target, wanted.requested.contains(name)));
     }
-    build_all(&builds, args, context)
+    build_all(builds, args, context)
 }
 
 fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
@@ -193,7 +191,8 @@ fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
         if name == "BAKE_LOCAL_PLATFORM" {
             return Some(Platform::host().to_string());
         }
-        let outside = environment.text(name).ok().flatten().map(str::to_owned);
+        // An empty variable is set, unlike those of imgctl.
+        let outside = environment.get(name).and_then(|value| value.to_str()).map(str::to_owned);
         given.get(name).cloned().or(outside).or_else(|| from_file.get(name).cloned())
     };
     let overrides = Override::parse_all(&args.sets, &lookup)?;
@@ -231,57 +230,30 @@ fn small(from: impl Read, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn build_all(builds: &[(&Target, bool)], args: &BakeArgs, context: &Context) -> Result<()> {
+fn build_all(targets: Vec<(&Target, bool)>, args: &BakeArgs, context: &Context) -> Result<()> {
     let (push, no_cache, pull, check) = (args.push, args.no_cache, args.pull, args.check);
     let common = Common { push, no_cache, pull, check };
-    let mut results = BTreeMap::new();
-    let (mut documents, mut metadata) = (Map::new(), Map::new());
-    for (target, is_wanted) in builds {
-        let name = &target.name;
-        let failed = || format!("cannot build the target `{name}`");
-        let text = target.dockerfile_inline.as_deref();
-        let file = text.map(inline).transpose().context(failed)?;
-        let path = file.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let flags = bake_flags::of(target, *is_wanted, &common, &results, path.as_deref());
-        let command = BuildArgs::augment_args(Command::new("build").no_binary_name(true));
-        let mut parsed = command
-            .try_get_matches_from(flags)
-            .and_then(|matches| BuildArgs::from_arg_matches(&matches))
-            .map_err(|error| Error::usage(error.to_string()).context(failed()))?;
-        parsed.registry = args.registry.clone();
-        parsed.mirror = args.mirror.clone();
-        context.ui.say(&format!("target {name}"));
-        let Some(made) = build::make(&parsed, context).context(failed)? else {
-            continue;
-        };
-        made.tell(context);
-        results.insert(name.clone(), made.built.descriptor.digest.to_string());
-        metadata.insert(name.clone(), made.metadata.clone());
-        if context.ui.is_json() {
-            documents.insert(name.clone(), made.json());
-        } else if *is_wanted {
-            context.ui.line(&format!("{name} {}", made.built.image_id))?;
-        }
-    }
+    let builds = Builds { targets, common, registry: &args.registry, mirror: &args.mirror };
+    let made = builds.build(context)?;
     if let Some(path) = &args.metadata_file {
+        let metadata: BTreeMap<_, _> =
+            made.iter().map(|(name, made)| (name, &made.metadata)).collect();
         let text = serde_json::to_string_pretty(&metadata)
             .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
         std::fs::write(path, format!("{text}\n")).path("write", path)?;
     }
     // Targets that were only checked have shown their findings.
-    if context.ui.is_json() && !documents.is_empty() {
+    if context.ui.is_json() && !made.is_empty() {
+        let documents: BTreeMap<_, _> =
+            made.iter().map(|(name, made)| (name, made.json())).collect();
         return context.ui.json(&json!({"targets": documents}));
     }
+    let wanted = builds.targets.iter().filter(|(_, is_wanted)| *is_wanted);
+    for made in wanted.filter_map(|(target, _)| made.get_key_value(&target.name)) {
+        let (name, made) = made;
+        context.ui.line(&format!("{name} {}", made.built.image_id))?;
+    }
     Ok(())
-}
-
-/// Returns a file in memory with a Kubefile that a target contains.
-fn inline(text: &str) -> Result<File> {
-    let doing = || "cannot keep the Kubefile of a target".to_owned();
-    let memory = rustix::fs::memfd_create("Kubefile", rustix::fs::MemfdFlags::CLOEXEC);
-    let mut file = File::from(memory.map_err(std::io::Error::from).doing(doing)?);
-    file.write_all(text.as_bytes()).doing(doing)?;
-    Ok(file)
 }
 
 fn show_list(list: List, bake: &Bake, context: &Context) -> Result<()> {

@@ -1,19 +1,20 @@
 //! `imgctl build`.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
-use crate::cli::commands::build_call::{self, Call, Method};
+use crate::cli::commands::build_inputs::Inputs;
 use crate::cli::commands::build_reports::Reports;
-use crate::cli::commands::{build_options, build_output};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
+use crate::cli::context::Context;
 use crate::ui::edge::Stdout;
-use imgctl_base::error::{Error, IoContext, Kind, Result};
-use imgctl_build::build::deliver::{Delivery, deliver, export_cache};
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::progress::Reporter;
+use imgctl_build::build::deliver::{deliver, export_cache};
 use imgctl_build::build::{self, Built};
+use imgctl_store::store::Store;
 use imgctl_transfer::transfer::publish::Published;
 
 /// Builds the image and brings it where it is wanted, or checks the Kubefile.
@@ -29,80 +30,87 @@ pub(crate) struct Made {
     pub(crate) built: Built,
     published: Vec<Published>,
     compared: Option<Value>,
-    delivery: Delivery,
+    /// An output has stdout.
+    to_stdout: bool,
     /// What `--metadata-file` contains.
     pub(crate) metadata: Value,
 }
 
 /// Like [`run`], but shows only progress. Returns `None` if nothing was to be built.
 pub(crate) fn make(args: &BuildArgs, context: &Context) -> Result<Option<Made>> {
-    let reports = Reports::resolve(&args.reports, context)?;
-    let outcome = build(args, &reports, context);
-    if let Err(error) = &outcome {
-        reports.failed(error, context);
-    }
-    outcome
+    let Some(ready) = Ready::new(args, context)? else { return Ok(None) };
+    let grouped = ready.reports.reporter(context);
+    let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
+    let built = ready.build(context.store()?, reporter);
+    ready.finish(built, reporter, context).map(Some)
 }
 
-fn build(args: &BuildArgs, reports: &Reports, context: &Context) -> Result<Option<Made>> {
-    let mut options = build_options::resolve(args, context)?;
-    let call = args.call.as_deref().map(Call::parse).transpose()?;
-    match call {
-        Some(Call { method: Method::Targets, is_json, .. }) => {
-            return build_call::targets(&options, is_json, context).map(|()| None);
+/// Returns the reporter for builds with these arguments, if it is not the usual one.
+pub(crate) fn reporter<'a>(
+    args: &BuildArgs,
+    context: &'a Context,
+) -> Result<Option<Box<dyn Reporter + 'a>>> {
+    Ok(Reports::resolve(&args.reports, context)?.reporter(context))
+}
+
+/// A build that can begin: all inputs are resolved.
+pub(crate) struct Ready {
+    pub(crate) inputs: Inputs,
+    reports: Reports,
+    iidfile: Option<PathBuf>,
+    metadata_file: Option<PathBuf>,
+}
+
+impl Ready {
+    /// Resolves the inputs. Returns `None` if nothing is to be built, such as after a check.
+    pub(crate) fn new(args: &BuildArgs, context: &Context) -> Result<Option<Self>> {
+        let reports = Reports::resolve(&args.reports, context)?;
+        let failed = |error: &Error| reports.failed(error, context);
+        let inputs = Inputs::resolve(args, &reports, context).inspect_err(failed)?;
+        Ok(inputs.map(|inputs| Self {
+            inputs,
+            reports,
+            iidfile: args.iidfile.clone(),
+            metadata_file: args.metadata_file.clone(),
+        }))
+    }
+
+    /// Builds. Several may do so at the same time.
+    pub(crate) fn build(&self, store: &Store, reporter: &dyn Reporter) -> Result<Built> {
+        build::build(store, &self.inputs.options, reporter)
+    }
+
+    /// Brings the result where it is wanted, and reports it.
+    pub(crate) fn finish(
+        self,
+        built: Result<Built>,
+        reporter: &dyn Reporter,
+        context: &Context,
+    ) -> Result<Made> {
+        let delivered = built.and_then(|built| self.deliver(built, reporter, context));
+        delivered.inspect_err(|error| self.reports.failed(error, context))
+    }
+
+    fn deliver(&self, built: Built, reporter: &dyn Reporter, context: &Context) -> Result<Made> {
+        let store = context.store()?;
+        let Inputs { options, outputs, client, before } = &self.inputs;
+        outputs.write_documents(&built, context)?;
+        let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
+        let published = deliver(store, client, &built, &outputs.delivery, &stdout, reporter)?;
+        if let Some(path) = &self.iidfile {
+            write(path, &built.image_id.to_string())?;
         }
-        Some(Call { method: Method::Outline, is_json, .. }) => {
-            return build_call::outline(&options, is_json, context).map(|()| None);
+        let metadata = metadata(&built, &published);
+        if let Some(path) = &self.metadata_file {
+            let text = serde_json::to_string_pretty(&metadata)
+                .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
+            write(path, &format!("{text}\n"))?;
         }
-        Some(call) if call.method == Method::Check => {
-            return check(&options, Some(call), reports, context).map(|()| None);
-        }
-        _ if args.check => return check(&options, None, reports, context).map(|()| None),
-        _ => {}
+        export_cache(store, options, &built, reporter)?;
+        let compared = self.reports.built(&built, before.as_ref(), &metadata, context)?;
+        let to_stdout = outputs.delivery.uses_stdout();
+        Ok(Made { built, published, compared, to_stdout, metadata })
     }
-    let store = context.store()?;
-    let grouped = reports.reporter(context);
-    let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
-    if args.embed.images_report {
-        return build_call::images(&options, reporter, context).map(|()| None);
-    }
-    let outputs = build_output::resolve(&args.output, &mut options, context)?;
-    let one = options.platforms.len() < 2 && !options.all_platforms;
-    if outputs.sbom.is_some() && !one {
-        return Err(Error::usage(
-            "--sbom FILE supports only one platform, as each has its own contents",
-        )
-        .hint("attach one to each with --attest type=sbom, or run `imgctl sbom --platform`"));
-    }
-    let client = if outputs.insecure && args.registry.tls_verify.is_none() {
-        let registry = RegistryArgs { tls_verify: Some(false), ..args.registry.clone() };
-        registry.client(context)?
-    } else {
-        match &options.base_images.client {
-            Some(client) => client.clone(),
-            None => args.registry.client(context)?,
-        }
-    };
-    options.lint = reports.want_findings();
-    let before = reports.before(&options, context)?;
-    let built = build::build(store, &options, reporter)?;
-    outputs.write_documents(&built, context)?;
-    let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
-    let delivery = &outputs.delivery;
-    let published = deliver(store, &client, &built, delivery, &stdout, reporter)?;
-    if let Some(path) = &args.iidfile {
-        write(path, &built.image_id.to_string())?;
-    }
-    let metadata = metadata(&built, &published);
-    if let Some(path) = &args.metadata_file {
-        let text = serde_json::to_string_pretty(&metadata)
-            .map_err(|error| Error::failed("cannot write the metadata").caused_by(error))?;
-        write(path, &format!("{text}\n"))?;
-    }
-    export_cache(store, &options, &built, reporter)?;
-    let compared = reports.built(&built, before.as_ref(), &metadata, context)?;
-    let delivery = outputs.delivery;
-    Ok(Some(Made { built, published, compared, delivery, metadata }))
 }
 
 impl Made {
@@ -153,7 +161,7 @@ impl Made {
             return context.ui.json(&self.json());
         }
         self.tell(context);
-        if self.delivery.uses_stdout() {
+        if self.to_stdout {
             return Ok(());
         }
         let mut by_digest =
@@ -165,30 +173,6 @@ impl Made {
         // Scripts written for buildah expect the image ID on the last line of stdout.
         context.ui.line(self.built.image_id.hex())
     }
-}
-
-fn check(
-    options: &build::Options,
-    call: Option<Call>,
-    reports: &Reports,
-    context: &Context,
-) -> Result<()> {
-    let checked = build::check(context.store()?, options)?;
-    if call.is_some_and(|call| call.is_json) {
-        build_call::checked(&checked, context)?;
-    } else {
-        reports.checked(&checked, context)?;
-    }
-    if call.is_some_and(|call| call.ignores_status) {
-        return Ok(());
-    }
-    if checked.has_mistakes() {
-        return Err(Error::usage(format!("{} has mistakes", checked.name)));
-    }
-    if checked.fails {
-        return Err(Error::new(Kind::CheckFailed, "the Kubefile has errors"));
-    }
-    Ok(())
 }
 
 fn names(built: &Built) -> Vec<String> {

@@ -13,7 +13,7 @@ use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
-use imgctl_build::build::{BaseImages, Format as BuildFormat, Options};
+use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns};
 use imgctl_store::layer::Compression;
 
 /// Resolves every value that a build depends on.
@@ -59,6 +59,7 @@ pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
         proxy_env: proxies(args.http_proxy, environment)?,
         embed: args.embed.options()?,
         lint: false,
+        turns: Turns::default(),
         attest: Attestations::default(),
         overrides: args.overrides.overrides(),
     })

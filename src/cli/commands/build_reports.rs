@@ -219,7 +219,7 @@ impl Reports {
         }
         let findings = report::findings_of_places(error.places(), &self.repository);
         self.annotate(&findings, context);
-        if findings.is_empty() {
+        if findings.iter().all(|finding| finding.place.is_warning) {
             self.tell(
                 &Annotation {
                     level: "error",

@@ -305,6 +305,42 @@ fn no_secret_is_in_what_ci_systems_are_told() {
     assert!(!ran.report().replace("me:hunter2x", "").contains("hunter2x"), "{}", ran.report());
 }
 
+/// A build that fails reports what the checks found beside its reason: a mistake in the language, a step that
+/// fails, findings that the file itself calls errors.
+#[test]
+fn a_failed_build_reports_the_findings_of_its_checks() {
+    let env = TestEnv::new();
+    let build = |text: &str| {
+        env.context("x", text, &[]);
+        let ran = env.imgctl(["build", "--report", "sarif=x.sarif", "--json", "x"]);
+        let sarif = crate::common::json(&env.path("x.sarif"));
+        let shown = sarif["runs"][0]["results"].as_array().unwrap().iter().map(|result| {
+            let line = &result["locations"][0]["physicalLocation"]["region"]["startLine"];
+            format!(
+                "{line} {} {}",
+                result["ruleId"].as_str().unwrap(),
+                result["level"].as_str().unwrap()
+            )
+        });
+        let shown: Vec<String> = shown.collect();
+        let error: Value = serde_json::from_str(ran.stderr().lines().last().unwrap()).unwrap();
+        let places = error["error"]["places"].as_array().unwrap().len();
+        assert_eq!(places, shown.len(), "{error:#}");
+        (ran, shown)
+    };
+    let casing = "1 FromAsCasing warning".to_owned();
+    let (ran, shown) = build("FROM scratch as a\nCOPPY a b\nEXPOSE 80/TCP\n");
+    ran.fails(2);
+    // Behind a mistake, findings would be guesses.
+    assert_eq!(shown, [casing.clone(), "2 KubefileError error".to_owned()]);
+    let (ran, shown) = build("FROM scratch as a\nCOPY absent /\n");
+    ran.fails(3);
+    assert_eq!(shown, [casing.clone(), "2 KubefileError error".to_owned()]);
+    let (ran, shown) = build("# check=error=true\nFROM scratch as a\n");
+    ran.fails(10);
+    assert_eq!(shown, ["2 FromAsCasing warning"]);
+}
+
 #[test]
 fn a_check_writes_sarif_and_code_quality() {
     let env = TestEnv::new();

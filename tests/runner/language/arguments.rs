@@ -63,6 +63,9 @@ fn proxies_reach_run_under_both_names_and_the_host_has_the_name_asked_for() {
     let flags =
         ["--no-cache", "--build-arg=HTTP_PROXY=http://a:1", "--build-arg=http_proxy=http://b:1"];
     assert_eq!(language.built(show, &flags, "/seen"), "http://b:1 http://b:1");
+    let show = "FROM localhost/shell\nENV http_proxy=http://e:1\nRUN echo $http_proxy $HTTP_PROXY >/seen\n";
+    let flags = ["--build-arg=http_proxy=http://b:1"];
+    assert_eq!(language.built(show, &flags, "/seen"), "http://b:1 http://b:1");
     let show = "FROM localhost/shell\nRUN hostname >/seen; grep -c node-a /etc/hosts >>/seen\n";
     let flags = ["--build-arg=BUILDKIT_SANDBOX_HOSTNAME=node-a"];
     assert_eq!(language.built(show, &flags, "/seen"), "node-a\n1");

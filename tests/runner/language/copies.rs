@@ -58,7 +58,7 @@ fn flags_that_expand_to_nothing_are_absent() {
 }
 
 #[test]
-fn an_owner_whom_the_image_does_not_know_is_root() {
+fn files_of_an_unknown_user_are_roots_and_of_an_unknown_group_the_users_own() {
     if !needs_root() {
         return;
     }
@@ -71,8 +71,9 @@ fn an_owner_whom_the_image_does_not_know_is_root() {
         ("localhost/shell", "nosuch", (0, 0), true),
         ("localhost/shell", "user", (7, 8), false),
         ("localhost/shell", "user:staff", (7, 9), false),
-        ("localhost/shell", "user:nosuch", (7, 0), true),
-        ("localhost/shell", "5:nosuch", (5, 0), true),
+        ("localhost/shell", "user:nosuch", (7, 8), true),
+        ("localhost/shell", "user:", (7, 0), false),
+        ("localhost/shell", "5:nosuch", (5, 5), true),
     ] {
         let ran = language.build(&format!("FROM {base}\nCOPY --chown={owner} f /f\n"), &[]).ok();
         assert_eq!(ran.stderr().contains("the name is not in"), is_told, "{base} {owner}");

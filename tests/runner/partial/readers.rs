@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Bench, FORMS, files};
+use crate::common::newest::Newest;
 use crate::common::tree::{self, Compare};
 use crate::common::{Ran, TestEnv, needs_root, tool};
 use crate::pull::proxy::Proxy;
@@ -137,4 +138,33 @@ fn for_old_podman(bench: &Bench, version: u32) {
     std::fs::write(&path, text.replace("io.github.containers", "io.containers")).unwrap();
     let to = format!("docker://{}/podman/app:v{version}", bench.registry.host);
     skopeo(&["--dest-tls-verify=false", &place, &to]);
+}
+
+/// podman of Debian's newest suite fetches of the second version only what differs: the list at the end of a layer
+/// is the one that containers/storage reads.
+#[test]
+fn podman_fetches_the_files_that_it_lacks() {
+    let Some(newest) = Newest::with("usr/bin/podman") else { return };
+    let bench = Bench::new("zstd");
+    let env = &bench.env;
+    let settings = format!(
+        "[storage]\ndriver = \"overlay\"\nrunroot = \"{0}/run\"\ngraphroot = \"{0}/root\"\n[storage.options]\n\
+         pull_options = {{enable_partial_images = \"true\", use_hard_links = \"false\", convert_images = \"false\"}}\n",
+        env.path("podman").display(),
+    );
+    let settings =
+        format!("CONTAINERS_STORAGE_CONF={}", env.write("storage.conf", settings).display());
+    let mut read = Vec::new();
+    for version in [1, 2] {
+        bench.registry.bytes_read();
+        let name = bench.name(version);
+        let words =
+            ["podman", "--cgroup-manager", "cgroupfs", "--events-backend", "none", "pull", "-q"];
+        let words = [&["env", &settings], &words[..], &["--tls-verify=false", &name]].concat();
+        newest.run(env, &words).ok();
+        read.push(bench.registry.bytes_read());
+    }
+    println!("podman read {} and {} bytes of layers", read[0], read[1]);
+    // The files are random bytes, of which the second version changes a few.
+    assert!(read[0] > 4_000_000 && read[1] < read[0] / 4, "{read:?}");
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::build::addresses::Addresses;
 use crate::build::attest;
+use crate::build::checked::Checked;
 use crate::build::context;
 use crate::build::context_files;
 use crate::build::embedding::{self, Embedding};
@@ -28,26 +29,44 @@ use crate::cache::records::Used;
 use crate::cache::{import, inline};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, Verdict};
+use imgctl_base::place::Place;
 use imgctl_base::progress::Reporter;
 use imgctl_base::settings::SETTINGS;
 use imgctl_base::text::without_logins;
 use imgctl_kubefile as kubefile;
 use imgctl_kubefile::ast::{Instruction, InstructionKind, Kubefile};
 use imgctl_kubefile::check::PROXY_ARGS;
-use imgctl_kubefile::diagnostic;
+use imgctl_kubefile::diagnostic::{self, Severity};
 use imgctl_store::store::Store;
 use imgctl_trust::provenance::Material;
 
 /// The time of the build, as an argument.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// Builds according to `options` and names the result.
+/// Builds according to `options` and names the result. The error of a build that fails names the places of
+/// what the checks have found, too.
 pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Result<Built> {
+    let mut found = Vec::new();
+    build_noting(store, options, reporter, &mut found).map_err(|error| error.at(found))
+}
+
+/// Builds, and adds what the checks find to `found`.
+fn build_noting(
+    store: &Store,
+    options: &Options,
+    reporter: &dyn Reporter,
+    found: &mut Vec<Place>,
+) -> Result<Built> {
     attest::check(options)?;
     let sources = if options.no_cache { &[] } else { options.cache.from.as_slice() };
     let importing = import::start(sources, store, options.base_images.client.as_ref());
     let (directory, source) = file::load(store, options)?;
-    let mut kubefile = source.parse(options)?;
+    let mut kubefile = source.parse(options).inspect_err(|_| {
+        // The error itself matters more than why the checks fail.
+        if let Ok(checked) = lint::check_source(store, options, directory.as_ref(), &source) {
+            found.extend(beside(&checked, &source));
+        }
+    })?;
     let options = &with_source_date_epoch(options, &source, &kubefile)?;
     if let (Some(image), Some(first)) = (&options.overrides.from, kubefile.stages.first_mut()) {
         first.from.image.clone_from(image);
@@ -57,12 +76,11 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
     // A mistake in the plan is told below, with what the build knows.
     let stages = lint::needed(options, &source, &kubefile).ok();
     let checked = lint::checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
+    found.extend(beside(&checked, &source));
     if checked.fails {
-        let found = format!("the checks of {} have findings, which it calls errors", source.name);
-        let places = checked.findings.iter().filter_map(|finding| source.place(finding));
-        return Err(Error::new(Kind::CheckFailed, found)
+        let why = format!("the checks of {} have findings, which it calls errors", source.name);
+        return Err(Error::new(Kind::CheckFailed, why)
             .lines(checked.render(false).lines())
-            .at(places)
             .hint("correct them, or remove error=true from its `# check=` directive"));
     }
     let settings = context_files::settings(context.as_ref())?;
@@ -182,6 +200,12 @@ pub fn build(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resul
         imported: Arc::clone(cache.imported()),
         checked: options.lint.then_some(checked),
     })
+}
+
+/// Returns the places of findings that are no mistakes.
+fn beside(checked: &Checked, source: &Source) -> Vec<Place> {
+    let findings = checked.findings.iter().filter(|found| found.severity == Severity::Warning);
+    findings.filter_map(|found| source.place(found)).collect()
 }
 
 /// The image of one platform, and what its build took.

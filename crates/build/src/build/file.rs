@@ -59,7 +59,7 @@ impl Source {
 
     /// Returns the place of a finding, unless the text came from standard input.
     pub(super) fn place(&self, found: &Diagnostic) -> Option<Place> {
-        self.path.as_deref().map(|path| found.place(path))
+        self.path.as_deref().map(|path| found.place(path, &self.bytes))
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::build::checked::Checked;
 use crate::build::context::ContextTree;
 use crate::build::embedding;
-use crate::build::file::{self, Source};
+use crate::build::file::{self, ContextDirectory, Source};
 use crate::build::options::Options;
 use crate::build::plan::{global_scope, stage_name};
 use crate::build::{plan, scope};
@@ -20,18 +20,28 @@ use imgctl_store::store::Store;
 /// Checks the Kubefile of a build without building: the stages that a target needs, or all of them.
 pub fn check(store: &Store, options: &Options) -> Result<Checked> {
     let (directory, source) = file::load(store, options)?;
+    check_source(store, options, directory.as_ref(), &source)
+}
+
+/// Like [`check`], for a Kubefile that is here.
+pub(super) fn check_source(
+    store: &Store,
+    options: &Options,
+    directory: Option<&ContextDirectory>,
+    source: &Source,
+) -> Result<Checked> {
     let (kubefile, mut mistakes) = source.parse_leniently(options)?;
-    let context = file::context_tree(options, directory.as_ref(), &source)?;
+    let context = file::context_tree(options, directory, source)?;
     let mut stages = None;
     // Behind a mistake in the language, findings would be guesses.
     let readable = mistakes.first().map_or(usize::MAX, |first| first.span.line);
     if mistakes.is_empty() {
-        match needed(options, &source, &kubefile) {
+        match needed(options, source, &kubefile) {
             Ok(needed) => stages = options.target.is_some().then_some(needed),
             Err(error) => mistakes.push(Diagnostic::of_error(&error)),
         }
     }
-    let mut checked = checked(store, options, context.as_ref(), &source, &kubefile, stages)?;
+    let mut checked = checked(store, options, context.as_ref(), source, &kubefile, stages)?;
     checked.findings.retain(|finding| finding.span.line < readable);
     checked.findings.extend(mistakes);
     checked.findings.sort_by_key(|finding| finding.span);

@@ -43,6 +43,7 @@ mod stage;
 mod step_cache;
 #[cfg(test)]
 mod tests;
+mod turns;
 pub mod update;
 
 pub use base_image::BaseImages;
@@ -50,3 +51,4 @@ pub use checked::Checked;
 pub use engine::build;
 pub use lint::check;
 pub use options::{Built, Format, Options, StepCounts};
+pub use turns::Turns;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::build::base_image::BaseImages;
 use crate::build::checked::Checked;
 use crate::build::mirrors::Mirrors;
+use crate::build::turns::Turns;
 use crate::cache::CacheOptions;
 use crate::cache::export::Collected;
 use crate::cache::import::Imported;
@@ -158,6 +159,8 @@ pub struct Options {
     /// Statements to make about the result.
     pub attest: Attestations,
     pub overrides: Overrides,
+    /// Builds that run side by side share it, so that none executes a step that another one has executed.
+    pub turns: Turns,
     /// Return what the check of the Kubefile found, in [`Built::checked`].
     pub lint: bool,
 }

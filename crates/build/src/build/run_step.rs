@@ -60,9 +60,14 @@ impl Stage<'_> {
             self.shared.reporter.note(&format!("option {option} of --mount has no effect here"));
         }
         let key = self.run_key(step, &mounts, network)?;
-        let cache = self.shared.cache;
+        let turn = self.shared.options.turns.take(&key);
+        // What another stage has executed in this command is fresh, even where no cache is wanted. A step that
+        // the same stage repeats is another one.
+        let is_made = self.executed.insert(key.clone()) && turn.is_made;
+        let reading = is_made.then(|| self.shared.cache.reading());
+        let cache = reading.as_ref().unwrap_or(self.shared.cache);
         let known = match cache.get(self.shared.store, self.shared.lease, &key)? {
-            _ if self.forgets() => None,
+            _ if self.forgets() && !is_made => None,
             None => self.layer_maker().fetched(&key, Basis::Run, None),
             known => known,
         };
@@ -76,6 +81,7 @@ impl Stage<'_> {
         let records: Vec<_> = layers.iter().map(|layer| layer.layer.clone()).collect();
         cache.used(&key, Basis::Run, &records);
         cache.put(&key, &records)?;
+        turn.made();
         self.add_layers(layers, text)
     }
 
@@ -306,7 +312,6 @@ impl Stage<'_> {
             ("HOME".to_owned(), String::from_utf8_lossy(&user.home).into_owned()),
         ];
         env.extend(in_both_cases(&options.proxy_env));
-        env.extend(in_both_cases(&options.build_args));
         let args = self.scope.run_args();
         let is_argument = |name: &String| args.iter().any(|(argument, _)| argument == name);
         if let Some(timestamp) = options.timestamp {
@@ -315,6 +320,8 @@ impl Stage<'_> {
         let own = self.scope.env().iter().filter(|(name, _)| !is_argument(name)).cloned();
         env.extend(own.collect::<Vec<_>>());
         env.extend(args);
+        // Over ENV, too: what a proxy is, the caller knows (BuildKit).
+        env.extend(in_both_cases(&options.build_args));
         env.extend(secrets.iter().cloned());
         env
     }

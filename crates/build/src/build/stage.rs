@@ -1,5 +1,6 @@
 //! One stage: its image, extended instruction by instruction.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::build::copy::node_of;
@@ -33,6 +34,8 @@ pub(super) struct Stage<'a> {
     /// Whether this stage has set `CMD`, so that `ENTRYPOINT` must not reset it.
     pub(crate) has_own_cmd: bool,
     pub(super) counts: StepCounts,
+    /// The keys of its RUN steps so far.
+    pub(super) executed: HashSet<String>,
 }
 
 impl<'a> Stage<'a> {
@@ -61,6 +64,7 @@ impl<'a> Stage<'a> {
             unapplied: Vec::new(),
             has_own_cmd: false,
             counts: StepCounts::default(),
+            executed: HashSet::new(),
         };
         let files = shared.base_files(&plan.base)?;
         if !files.is_empty() {

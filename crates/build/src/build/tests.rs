@@ -83,6 +83,7 @@ impl Bench {
             embed: EmbedOptions::default(),
             attest: super::options::Attestations::default(),
             overrides: super::options::Overrides::default(),
+            turns: crate::build::Turns::default(),
             lint: false,
         }
     }

@@ -53,34 +53,28 @@ pub fn severity_name(severity: Severity) -> &'static str {
 /// Returns the findings of a check; paths are relative to `repository` if they are in it.
 pub fn findings_of_check(checked: &Checked, repository: &Path) -> Vec<Finding> {
     let path = checked.path.as_deref().unwrap_or(Path::new(&checked.name));
-    let text = String::from_utf8_lossy(&checked.text);
-    let lines: Vec<&str> = text.lines().collect();
-    let raw = checked.findings.iter().map(|found| {
-        let rule = found.rule.unwrap_or(ERROR);
-        let line = found.span.line.checked_sub(1).and_then(|index| lines.get(index).copied());
-        (rule, found.severity, found.place(path), line.unwrap_or_default())
-    });
-    numbered(raw, repository)
+    let places = checked.findings.iter().map(|found| found.place(path, &checked.text));
+    numbered(places, repository)
 }
 
-/// Returns the findings that an error is about.
+/// Returns the findings that an error names: its reasons, and what the checks found beside them.
 pub fn findings_of_places<'a>(
     places: impl IntoIterator<Item = &'a Place>,
     repository: &Path,
 ) -> Vec<Finding> {
-    let raw = places.into_iter().map(|place| (ERROR, Severity::Error, place.clone(), ""));
-    numbered(raw, repository)
+    let mut places: Vec<Place> = places.into_iter().cloned().collect();
+    places.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+    numbered(places.into_iter(), repository)
 }
 
-fn numbered<'a>(
-    raw: impl Iterator<Item = (&'static str, Severity, Place, &'a str)>,
-    repository: &Path,
-) -> Vec<Finding> {
+fn numbered(places: impl Iterator<Item = Place>, repository: &Path) -> Vec<Finding> {
     let mut seen: HashMap<blake3::Hash, u32> = HashMap::new();
-    let finding = |(rule, severity, mut place, line): (&'static str, Severity, Place, &str)| {
+    let finding = |mut place: Place| {
+        let rule = place.rule.unwrap_or(ERROR);
+        let severity = if place.is_warning { Severity::Warning } else { Severity::Error };
         place.file = relative(&place.file, repository).into();
         let mut hasher = blake3::Hasher::new();
-        for part in [&*place.file.to_string_lossy(), rule, &place.message, line.trim()] {
+        for part in [&*place.file.to_string_lossy(), rule, &place.message, place.text.trim()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -91,7 +85,7 @@ fn numbered<'a>(
         let fingerprint = hasher.finalize().to_hex()[..32].to_owned();
         Finding { rule, severity, place, fingerprint }
     };
-    raw.map(finding).collect()
+    places.map(finding).collect()
 }
 
 /// Returns `path` relative to `repository`; unchanged if it lies elsewhere.

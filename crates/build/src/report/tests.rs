@@ -26,6 +26,7 @@ fn place(file: &str, line: usize) -> Place {
         end_column: 6,
         message: "unknown <b>`word`".to_owned(),
         hint: Some("correct it".to_owned()),
+        ..Place::default()
     }
 }
 

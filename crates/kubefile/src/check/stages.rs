@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::scope::{Globals, Known};
-use super::{BaseImage, CheckOptions, Diagnostic, InstructionKind, Kubefile, Stage, is_scratch};
+use super::{BaseImage, CheckOptions, Diagnostic, InstructionKind, Kubefile, Stage};
 use crate::ast::From;
 use crate::expand;
 use imgctl_base::image::{Platform, Reference};
 use imgctl_base::suggest::closest;
 
 /// Names that have another meaning for builders.
-const RESERVED: [&str; 2] = ["scratch", "context"];
+const RESERVED: [&str; 2] = [SCRATCH, "context"];
+/// The base that has nothing.
+const SCRATCH: &str = "scratch";
 
 /// Returns the image that each stage builds on, as far as it is known, and reports images for other
 /// platforms.
@@ -26,7 +28,7 @@ pub(super) fn bases(
         let from = &stage.from;
         let name = globals.word(&from.image);
         let has_parent = parents.get(stage.index).copied().flatten().is_some();
-        if has_parent || name.as_deref() == Some("scratch") {
+        if has_parent || name.as_deref() == Some(SCRATCH) {
             return Some(BaseImage::default());
         }
         let written = from.platform.as_ref().and_then(|raw| globals.word(raw));
@@ -69,7 +71,7 @@ pub(super) fn check(
         arguments(escape, known.globals, &stage.from, found);
         let at_start = match known.parents.get(stage.index).copied().flatten() {
             Some(parent) => directories_at_end.get(parent).copied().unwrap_or_default(),
-            None => is_scratch(&stage.from),
+            None => known.globals.word(&stage.from.image).is_some_and(|image| image == SCRATCH),
         };
         directories_at_end.push(directories(stage, at_start, found));
     }

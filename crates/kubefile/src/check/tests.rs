@@ -136,6 +136,7 @@ fn good_files_are_left_alone() {
         "FROM a\nWORKDIR /b\nWORKDIR c\nCOPY x y/\n",
         "FROM scratch AS a\nWORKDIR /b\nFROM a\nCOPY x y/\nWORKDIR z\n",
         "FROM scratch AS a\nSHELL [\"bash\", \"-c\"]\nFROM a\nCMD a b\n",
+        "ARG base=scratch\nFROM $base\nCOPY f .\n",
         "arg API_TOKEN=x\nFROM scratch\n",
         "FROM --platform=linux/arm64 scratch AS tools_arm64\nFROM --platform=linux/amd64 scratch AS linux\n",
         "# a comment\nARG a\nFROM scratch\n",

@@ -9,6 +9,7 @@ use sha2::Digest as _;
 use super::call::{Answer, Call, Group, text};
 use super::growth::Growth::{Flat, Fresh};
 use super::growth::{document, full, indented};
+use crate::encode::Layout;
 use crate::print::MAX_NESTING;
 use crate::value::Value;
 use crate::{encode, toml, yaml};
@@ -17,10 +18,10 @@ use imgctl_base::text::hex;
 pub(super) const GROUP: Group = &[
     // Helm ignores values that cannot be encoded.
     ("toYaml", "*", Fresh(indented::<96, 16>), |a| {
-        Ok(Value::text(encode::yaml(&a[0]).unwrap_or_default()))
+        Ok(Value::text(encode::yaml(&a[0], Layout::Kubernetes).unwrap_or_default()))
     }),
     ("toYamlPretty", "*", Fresh(indented::<96, 16>), |a| {
-        Ok(Value::text(encode::yaml(&a[0]).unwrap_or_default()))
+        Ok(Value::text(encode::yaml(&a[0], Layout::Pretty).unwrap_or_default()))
     }),
     ("toJson", "*", Fresh(full::<256, 20>), |a| {
         encode::to_json(&a[0], true, false).map(Value::text)

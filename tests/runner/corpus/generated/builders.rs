@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::buildkit::Daemon;
 use super::context;
 use super::grammar::Case;
 use crate::common::tree::{self, Compare};
@@ -12,7 +13,7 @@ use crate::common::{Ran, TestEnv};
 use crate::corpus::{expected, made};
 
 /// Everything older is the context's, everything younger the build's.
-const BUILD_TIME: i64 = 1_700_000_000;
+pub(super) const BUILD_TIME: i64 = 1_700_000_000;
 
 /// The base image's name for both.
 pub(super) const BASE: &str = "localhost/generated-base";
@@ -23,6 +24,7 @@ const NAME: &str = "localhost/generated";
 pub(super) struct Pair<'a> {
     env: &'a TestEnv,
     work: PathBuf,
+    buildkit: Option<&'a Daemon>,
 }
 
 /// What the two made of a case.
@@ -34,11 +36,11 @@ pub(super) enum Outcome {
 }
 
 impl<'a> Pair<'a> {
-    pub(super) fn new(env: &'a TestEnv) -> Self {
+    pub(super) fn new(env: &'a TestEnv, buildkit: Option<&'a Daemon>) -> Self {
         let work = env.path("work");
         std::fs::create_dir_all(&work).unwrap();
         context::make(&work);
-        let pair = Self { env, work };
+        let pair = Self { env, work, buildkit };
         std::fs::write(pair.work.join("Base"), context::BASE).unwrap();
         let arguments = ["-f", "Base", "-t", BASE, "base"];
         pair.imgctl(&arguments).ok();
@@ -54,6 +56,13 @@ impl<'a> Pair<'a> {
         arguments.extend(case.arguments.iter().map(String::as_str));
         arguments.push("context");
         let (ours, theirs) = (self.imgctl(&arguments), self.buildah(&arguments));
+        if let Some(buildkit) = self.buildkit {
+            let made = ours.success().then(|| made::by_imgctl(self.env, &image, "exported"));
+            let found = buildkit.compare(self.env, &self.work, case, made, &ours.stderr());
+            if !found.is_empty() {
+                return Outcome::Differ(found);
+            }
+        }
         match (ours.success(), theirs.success()) {
             (true, true) => self.compare_images(&image),
             (false, false) => Outcome::Refused,

@@ -1,10 +1,12 @@
-//! Generated Kubefiles: imgctl and Debian's buildah build each, configuration and tree are compared.
+//! Generated Kubefiles: imgctl and Debian's buildah build each, configuration and tree are compared; with
+//! `IMGCTL_BUILDKIT` (`buildkit.rs`) BuildKit, too, and its history.
 //!
 //! A case is a function of its seed. `IMGCTL_SEED=N` (or `N..M`) runs those seeds alone;
 //! `IMGCTL_TEST_LONG=1` runs thousands. A case that differs is printed with its seed after lines that do
 //! not matter were taken out. What the grammar leaves out on purpose is in the tables of docs/kubefile.md.
 
 mod builders;
+mod buildkit;
 mod context;
 mod grammar;
 
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::common::{self, TestEnv};
 use crate::corpus::made::PER_STORAGE;
 use builders::{Outcome, Pair};
+use buildkit::Daemon;
 use grammar::Case;
 
 /// The seeds of a run in CI; every change sees the same ones, so that a failure is the change's.
@@ -47,6 +50,7 @@ pub(crate) fn check() {
         .step_by(PER_STORAGE)
         .map(|start| start..seeds.end.min(start + PER_STORAGE as u64))
         .collect();
+    let buildkit = Daemon::start();
     let tally = Mutex::new(Tally::default());
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,7 +60,7 @@ pub(crate) fn check() {
                 while let Ok(at) = usize::try_from(next.fetch_add(1, Ordering::Relaxed))
                     && let Some(batch) = batches.get(at)
                 {
-                    check_batch(batch.clone(), &tally);
+                    check_batch(batch.clone(), buildkit.as_ref(), &tally);
                 }
             });
         }
@@ -100,9 +104,9 @@ fn seeds() -> Range<u64> {
     }
 }
 
-fn check_batch(seeds: Range<u64>, tally: &Mutex<Tally>) {
+fn check_batch(seeds: Range<u64>, buildkit: Option<&Daemon>, tally: &Mutex<Tally>) {
     let env = TestEnv::new();
-    let pair = Pair::new(&env);
+    let pair = Pair::new(&env, buildkit);
     for seed in seeds {
         let case = Case::new(seed);
         match pair.compare(&case) {

@@ -78,9 +78,9 @@ pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<
     })
 }
 
-/// Resolves the owner of `COPY --chown`. An unknown name is 0, so that `root:root` works without
-/// account files; an unknown group is an error if the image has no groups at all (BuildKit). Also
-/// returns whether a name is unknown.
+/// Resolves the owner of `COPY --chown`. An unknown user is 0, so that `root:root` works without
+/// account files. An unknown group counts as the user's own, an empty one (`app:`) as 0; it is an error if the
+/// image has no groups at all (BuildKit). Also returns whether a name is unknown.
 pub(crate) fn resolve_copied(
     spec: &[u8],
     passwd: &[u8],
@@ -89,6 +89,7 @@ pub(crate) fn resolve_copied(
     let is_unknown = |error: &Error| error.kind() == Kind::NotFound;
     match resolve_owner(spec, passwd, group) {
         Err(error) if is_unknown(&error) => {}
+        Ok((uid, _)) if spec.ends_with(b":") => return Ok(((uid, 0), false)),
         resolved => return Ok((resolved?, false)),
     }
     let (user, group_name) = parts(spec);
@@ -100,7 +101,7 @@ pub(crate) fn resolve_copied(
             if group.is_empty() && group_name != Some(b"root") {
                 return Err(error);
             }
-            0
+            own_gid
         }
         Some(gid) => gid?,
     };
@@ -267,6 +268,27 @@ mod tests {
         ];
         for (spec, expected) in cases {
             assert_eq!(resolve_owner(spec.as_bytes(), PASSWD, GROUP).unwrap(), expected, "{spec}");
+        }
+    }
+
+    /// What BuildKit gives files for the same words.
+    #[test]
+    fn files_belong_to_the_users_own_group_where_the_one_named_is_unknown() {
+        let cases = [
+            ("app", (1000, 1001), false),
+            ("app:", (1000, 0), false),
+            ("app:nobody", (1000, 1001), true),
+            ("5000", (5000, 5000), false),
+            ("5000:", (5000, 0), false),
+            ("5000:nobody", (5000, 5000), true),
+            (":wheel", (0, 10), false),
+            ("nobody:wheel", (0, 10), true),
+            ("nobody", (0, 0), true),
+            ("0:nobody", (0, 0), true),
+        ];
+        for (spec, owner, unknown) in cases {
+            let resolved = resolve_copied(spec.as_bytes(), PASSWD, GROUP).unwrap();
+            assert_eq!(resolved, (owner, unknown), "{spec}");
         }
     }
 

@@ -61,6 +61,7 @@ fn each_mistake_has_a_place_and_a_message() {
         ("FROM a\nCOPY --from=$X b c", "2:6 --from takes no variables"),
         ("FROM a\nRUN --network=hots x", "2:15 unknown value --network=hots"),
         ("FROM a\nRUN --mount=type=bnid,target=/x b", "2:13 unknown mount type bnid"),
+        ("FROM a\nCOPY a https://x.example/b /", "2:8 COPY takes no URL"),
         ("FROM a\nRUN --mont=x b", "2:5 RUN has no flag --mont"),
         ("FROM a\nSHELL bash -c", "2:1 SHELL takes the JSON form only"),
         ("FROM a\nSHELL []", "2:1 SHELL takes the JSON form only"),
@@ -93,6 +94,8 @@ fn slips_are_suggested() {
         ("FROM a\nCOPY --form=b c d", "did you mean --from?"),
         ("FROM a\nRUN --network=hots b", "did you mean host?"),
         ("FROM a\nRUN --mount=type=tmps,target=/x b", "did you mean tmpfs?"),
+        ("FROM a\nRUN --mount=type=tmp,target=/x b", "did you mean tmpfs?"),
+        ("FROM a\nRUN --mount=type=bnd,target=/x b", "did you mean bind?"),
     ] {
         let found = parse("K", text.as_bytes()).unwrap_err();
         assert_eq!(found[0].hint.as_deref(), Some(hint), "{text}");
