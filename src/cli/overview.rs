@@ -13,8 +13,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Build images",
         &[
-            "init", "recipe", "build", "bake", "lock", "update", "merge", "rebase", "annotate", "tag", "manifest",
-            "sbom",
+            "init", "recipe", "build", "bake", "lock", "update", "merge", "rebase", "annotate",
+            "tag", "manifest", "sbom",
         ],
     ),
     (

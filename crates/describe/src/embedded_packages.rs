@@ -6,13 +6,13 @@ use std::io::BufRead;
 
 use crate::embedded::EmbeddedLayers;
 use crate::go_program;
-use imgctl_base::workers;
-use imgctl_trust::sbom::contents::Contents;
-use imgctl_trust::sbom::packages::{self, Package};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Digest;
+use imgctl_base::workers;
 use imgctl_store::layer::whiteout::{Marker, marker};
 use imgctl_store::layer::{Entry, Expected, LayerPath, Limits, scan};
+use imgctl_trust::sbom::contents::Contents;
+use imgctl_trust::sbom::packages::{self, Package};
 
 /// Number of layers read in parallel.
 const JOBS: usize = 4;

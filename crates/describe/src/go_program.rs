@@ -3,8 +3,8 @@
 
 use std::io::BufRead;
 
-use imgctl_trust::sbom::packages::Package;
 use imgctl_base::error::{IoContext as _, Result};
+use imgctl_trust::sbom::packages::Package;
 
 const ELF: &[u8] = b"\x7fELF";
 const MAGIC: &[u8] = b"\xff Go buildinf:";

@@ -11,11 +11,9 @@ use crate::{
 };
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
-use imgctl_base::suggest::closest;
 use imgctl_model::state::own_name;
 use imgctl_model::{
-    clusterfile::Clusterfile, context::ClusterContext, desired::HostFlags, image::ImageKind,
-    local_addresses,
+    clusterfile::Clusterfile, desired::HostFlags, image::ImageKind, local_addresses,
 };
 use imgctl_upgrade::document::few;
 use imgctl_workflow::apps::prune::Prune;

@@ -13,6 +13,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use crate::cli::commands::bake_flags::{self, Common};
 use crate::cli::commands::build::{self, BuildArgs, Made, Ready};
 use crate::cli::context::Context;
+use crate::cli::mirror_options::MirrorArgs;
 use crate::cli::registry_options::RegistryArgs;
 use imgctl_bake::Target;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
@@ -25,7 +26,7 @@ pub(crate) struct Builds<'a> {
     pub(crate) targets: Vec<(&'a Target, bool)>,
     pub(crate) common: Common,
     pub(crate) registry: &'a RegistryArgs,
-    pub(crate) mirror: &'a [String],
+    pub(crate) mirror: &'a MirrorArgs,
 }
 
 /// A build that has ended.
@@ -133,7 +134,7 @@ impl Builds<'_> {
             .and_then(|matches| BuildArgs::from_arg_matches(&matches))
             .map_err(|error| Error::usage(error.to_string()))?;
         parsed.registry = self.registry.clone();
-        parsed.mirror = self.mirror.to_vec();
+        parsed.mirror = self.mirror.clone();
         Ok(parsed)
     }
 }

@@ -12,11 +12,11 @@ use crate::cli::release_note::{Form, release_note};
 use crate::cli::{context::Context, names::printable};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::text::Lines;
+use imgctl_describe as describe;
 use imgctl_report::model::comparison::Comparison;
 use imgctl_store::layer::tree::{Change, compare};
 use imgctl_store::layer::{LayerPath, Tree};
 use imgctl_store::store::images::{tree_of, whole_tree};
-use imgctl_describe as describe;
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show what a new version of an image changes

@@ -74,10 +74,9 @@ pub(super) fn fetch(
     reporter: &dyn Reporter,
 ) -> Result<Fetched> {
     let Wanted { url, checksum, addresses, .. } = wanted;
-    let address = Url::parse(url)
-        .map_err(|error| {
-            Error::usage(format!("`{}` is not a URL", without_logins(url))).caused_by(error)
-        })?;
+    let address = Url::parse(url).map_err(|error| {
+        Error::usage(format!("`{}` is not a URL", without_logins(url))).caused_by(error)
+    })?;
     let name = file_name(address.path());
     let mut shown = address.clone();
     // Only an address without a host has no place for them, and none of HTTP is without one.
