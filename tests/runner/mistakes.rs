@@ -26,7 +26,7 @@ fn verbs_of_other_tools_lead_to_those_of_imgctl() {
         (&["get", "nodes"][..], "`imgctl status`"),
         (&["logs"], "`imgctl journal last --failed`"),
         (&["up"], "`imgctl run IMAGE"),
-        (&["init"], "`imgctl run IMAGE"),
+        (&["new"], "`imgctl init`"),
         (&["install", "helm"], "`imgctl run IMAGE"),
         (&["destroy"], "`imgctl reset"),
         (&["down"], "`imgctl reset"),

@@ -22,12 +22,12 @@ const NO_CHARTS: [&str; 3] = ["", "none", "-"];
 /// Make a folder for an image of your own from recipes
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each chart,
-a README, and the file of the CI system if the folder is a repository of GitHub or GitLab. All or
-nothing is written, and no file that is there is replaced.
+    after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each
+chart, a README, and the file of the CI system if the folder is a repository of GitHub or GitLab.
+All or nothing is written, and no file that is there is replaced.
 
-On a terminal it asks for the kind of cluster, the version, the network and charts; with any of the
-flags --recipe, --version, --network, --chart, --from-helm and --yes it asks nothing.
+On a terminal it asks for the kind of cluster, the version, the network and charts; with any of
+the flags --recipe, --version, --network, --chart, --from-helm and --yes it asks nothing.
 
 Examples:
   imgctl init my-cluster

@@ -13,8 +13,9 @@ use imgctl_recipe::declaration::Release;
 /// List and show the recipes for images
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A recipe is what `imgctl init` writes a build context from: the publishers' files with their checksums, the
-container images of each version, scripts and templates. Recipes are a part of imgctl: nothing is downloaded.
+    after_help = "A recipe is what `imgctl init` writes a build context from: the publishers' files with their
+checksums, the container images of each version, scripts and templates. Recipes are a part of
+imgctl: nothing is downloaded.
 
 Examples:
   imgctl recipe ls
