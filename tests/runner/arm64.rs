@@ -93,6 +93,22 @@ fn it_builds_checks_pushes_and_checks_out() {
     assert_eq!(here.imgctl(words).ok().stdout(), id);
 }
 
+/// Generated Kubefiles (`corpus::generated`) give the same images on every machine.
+#[test]
+fn it_makes_the_images_that_this_machine_makes() {
+    // The files have other owners.
+    if !crate::common::needs_root() {
+        return;
+    }
+    let Some(binary) = binary() else { return };
+    crate::corpus::generated::check_machines(&|env, work, words| {
+        let mut command =
+            tool(QEMU, [binary.as_os_str(), "--root".as_ref(), env.root().as_os_str()]);
+        command.args(words).current_dir(work);
+        Ran::new(command)
+    });
+}
+
 #[test]
 fn a_host_with_arm64_gets_the_agent_for_arm64() {
     let Some(binary) = binary() else {

@@ -6,7 +6,7 @@
 
 mod entry;
 mod expected;
-mod generated;
+pub(crate) mod generated;
 mod made;
 mod referee;
 

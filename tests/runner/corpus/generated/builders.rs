@@ -1,6 +1,6 @@
 //! The two builders: runs a case with each and compares what they made.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -117,6 +117,45 @@ impl<'a> Pair<'a> {
     fn storage(&self) -> PathBuf {
         self.env.path("storage")
     }
+}
+
+/// Builds cases with this machine's imgctl and with one that `elsewhere` runs in a directory: a program for another
+/// machine makes the same images, digest by digest.
+pub(super) fn compare_machines(
+    seeds: std::ops::Range<u64>,
+    elsewhere: &dyn Fn(&TestEnv, &Path, &[&str]) -> Ran,
+) {
+    let (here, there) = (TestEnv::new(), TestEnv::new());
+    let work = here.path("work");
+    std::fs::create_dir_all(&work).unwrap();
+    context::make(&work);
+    std::fs::write(work.join("Base"), context::BASE).unwrap();
+    let both = |words: &[&str]| {
+        let own = ["build", "--quiet", "--no-sync", "--save-image=false", "--platform=linux/amd64"];
+        let words: Vec<&str> = own.iter().chain(words).copied().collect();
+        let mut command = here.command(&words);
+        command.current_dir(&work);
+        [Ran::new(command), elsewhere(&there, &work, &words)]
+    };
+    for ran in both(&["-f", "Base", "-t", BASE, "base"]) {
+        ran.ok();
+    }
+    let mut built = 0;
+    for seed in seeds {
+        let case = Case::new(seed);
+        std::fs::write(work.join("Kubefile"), case.kubefile()).unwrap();
+        std::fs::write(work.join("ignore"), case.ignore()).unwrap();
+        let words = ["-f", "Kubefile", "--ignorefile", "ignore"];
+        let arguments = case.arguments.iter().map(String::as_str);
+        let words: Vec<&str> = words.into_iter().chain(arguments).chain(["context"]).collect();
+        let [ours, theirs] = both(&words);
+        assert_eq!(ours.success(), theirs.success(), "{case}{}", theirs.report());
+        if ours.success() {
+            assert_eq!(ours.stdout(), theirs.stdout(), "{case}");
+            built += 1;
+        }
+    }
+    assert!(built > 0, "a grammar that makes nonsense compares nothing");
 }
 
 fn last(ran: &Ran) -> String {

@@ -11,10 +11,11 @@ mod context;
 mod grammar;
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{self, TestEnv};
+use crate::common::{self, Ran, TestEnv};
 use crate::corpus::made::PER_STORAGE;
 use builders::{Outcome, Pair};
 use buildkit::Daemon;
@@ -27,8 +28,9 @@ const LONG: Range<u64> = 0..4000;
 /// This many failures are made small and shown; more of them seldom say more.
 const SHOWN: usize = 5;
 
-/// How often a failing case is built again to make it small.
+/// How often a failing case is built again to make it small; a daemon takes longer.
 const TRIES: usize = 60;
+const TRIES_OF_DAEMON: usize = 10;
 
 /// What happened to all cases.
 #[derive(Default)]
@@ -93,6 +95,11 @@ pub(crate) fn check() {
     );
 }
 
+/// Builds a few cases, or hundreds with `IMGCTL_TEST_LONG=1`, here and with a program for another machine.
+pub(crate) fn check_machines(elsewhere: &dyn Fn(&TestEnv, &Path, &[&str]) -> Ran) {
+    builders::compare_machines(if common::long() { 0..300 } else { 0..15 }, elsewhere);
+}
+
 fn seeds() -> Range<u64> {
     let Ok(wanted) = std::env::var("IMGCTL_SEED") else {
         return if common::long() { LONG } else { SEEDS };
@@ -107,6 +114,7 @@ fn seeds() -> Range<u64> {
 fn check_batch(seeds: Range<u64>, buildkit: Option<&Daemon>, tally: &Mutex<Tally>) {
     let env = TestEnv::new();
     let pair = Pair::new(&env, buildkit);
+    let tries = if buildkit.is_some() { TRIES_OF_DAEMON } else { TRIES };
     for seed in seeds {
         let case = Case::new(seed);
         match pair.compare(&case) {
@@ -114,8 +122,11 @@ fn check_batch(seeds: Range<u64>, buildkit: Option<&Daemon>, tally: &Mutex<Tally
             Outcome::Refused => tally.lock().unwrap().refused += 1,
             Outcome::Differ(differences) => {
                 let many = tally.lock().unwrap().differ.len() >= SHOWN;
-                let small =
-                    if many { (case, differences) } else { shrink(&pair, case, differences) };
+                let small = if many {
+                    (case, differences)
+                } else {
+                    shrink(&pair, case, differences, tries)
+                };
                 tally.lock().unwrap().differ.push(small);
             }
         }
@@ -123,13 +134,17 @@ fn check_batch(seeds: Range<u64>, buildkit: Option<&Daemon>, tally: &Mutex<Tally
 }
 
 /// Takes lines out as long as the case still differs.
-fn shrink(pair: &Pair<'_>, mut case: Case, mut differences: Vec<String>) -> (Case, Vec<String>) {
-    let mut tries = 0;
+fn shrink(
+    pair: &Pair<'_>,
+    mut case: Case,
+    mut differences: Vec<String>,
+    mut tries: usize,
+) -> (Case, Vec<String>) {
     let mut at = 0;
-    while tries < TRIES
+    while tries > 0
         && let Some(smaller) = case.without(at)
     {
-        tries += 1;
+        tries -= 1;
         match pair.compare(&smaller) {
             Outcome::Differ(found) => (case, differences) = (smaller, found),
             _ => at += 1,
