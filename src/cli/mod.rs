@@ -17,6 +17,7 @@ mod drain_options;
 mod duration;
 mod environment;
 mod failure;
+mod file_changes;
 mod format;
 mod front_end;
 mod habits;

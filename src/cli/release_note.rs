@@ -268,7 +268,7 @@ mod tests {
 web:v1 -> web:v2
 
 To carry
-  to the new version: 1 kB of 2 kB in 1 layer
+  to the new version: 1.00 kB of 2.00 kB in 1 layer
 
 Configuration
   ~ label version: v1 -> v2

@@ -3,20 +3,14 @@
 use std::path::Path;
 
 use clap::Args;
-use serde::{Serialize, Serializer};
 
 use crate::cli::archive_output::outer_compression;
 use crate::cli::commands::bundle::create_bundle;
 use crate::cli::image_options::{GateArg, PlatformArg};
 use crate::cli::release_note::{Form, release_note};
-use crate::cli::{context::Context, names::printable};
+use crate::cli::{context::Context, file_changes::Trees};
 use imgctl_base::error::{Error, Result};
-use imgctl_base::text::Lines;
 use imgctl_describe as describe;
-use imgctl_report::model::comparison::Comparison;
-use imgctl_store::layer::tree::{Change, compare};
-use imgctl_store::layer::{LayerPath, Tree};
-use imgctl_store::store::images::{tree_of, whole_tree};
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show what a new version of an image changes
@@ -103,50 +97,11 @@ pub(crate) fn run(args: &DiffArgs, context: &Context) -> Result<()> {
         let name = name.unwrap_or_else(|| second.descriptor.digest.to_string());
         return context.ui.print(&release_note(&name, compared, form));
     }
-    let (old, new) = match &second {
-        Some(second) => (whole_tree(store, &first)?, whole_tree(store, second)?),
-        None => {
-            let below = first.manifest.layers.len().saturating_sub(1);
-            (tree_of(store, &first, below)?, whole_tree(store, &first)?)
-        }
-    };
+    let trees = Trees::of(store, &first, second.as_ref())?;
     if format == Format::Json {
-        let (old, new) = (&old, &new);
-        return context.ui.json(&Changes {
-            added: Paths { old, new, change: Change::Added },
-            modified: Paths { old, new, change: Change::Modified },
-            deleted: Paths { old, new, change: Change::Deleted },
-            comparison: compared.as_ref(),
-        });
+        return context.ui.json(&trees.changes(compared.as_ref()));
     }
-    let mut changes = compare(&old, &new).peekable();
-    while changes.peek().is_some() {
-        let line = |(change, path): (Change, LayerPath)| {
-            let letter = match change {
-                Change::Added => 'A',
-                Change::Modified => 'C',
-                Change::Deleted => 'D',
-            };
-            format!("{letter} /{}", printable(path.as_bytes()))
-        };
-        // There may be millions.
-        let text: Lines = changes.by_ref().take(AT_ONCE).map(line).collect();
-        context.ui.print(&text)?;
-    }
-    Ok(())
-}
-
-/// Number of lines that are written at once.
-const AT_ONCE: usize = 1000;
-
-#[derive(Serialize)]
-struct Changes<'a> {
-    added: Paths<'a>,
-    modified: Paths<'a>,
-    deleted: Paths<'a>,
-    /// Of two images.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    comparison: Option<&'a Comparison>,
+    trees.lines(&mut |lines| context.ui.print(lines))
 }
 
 /// How the result is shown.
@@ -154,18 +109,4 @@ struct Changes<'a> {
 enum Format {
     Text(Form),
     Json,
-}
-
-/// The paths of one type of change, which are found while they are written.
-struct Paths<'a> {
-    old: &'a Tree,
-    new: &'a Tree,
-    change: Change,
-}
-
-impl Serialize for Paths<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let all = compare(self.old, self.new).filter(|(change, _)| *change == self.change);
-        serializer.collect_seq(all.map(|(_, path)| path.to_string()))
-    }
 }
