@@ -99,7 +99,7 @@ impl Daemon {
         let archive = env.path("theirs.tar");
         let ran = self.build(case, work, &base, &archive);
         std::fs::remove_file(work.join("Kubefile.dockerignore")).unwrap();
-        let (ours, mut our_config) = match (ours, ran.success()) {
+        let (mut ours, mut our_config) = match (ours, ran.success()) {
             (None, false) => return Vec::new(),
             (None, true) if REFUSED.iter().any(|known| told.contains(known)) => return Vec::new(),
             (None, true) => return vec![format!("+ imgctl, not BuildKit: {told}")],
@@ -108,7 +108,11 @@ impl Daemon {
         };
         let image = format!("localhost/theirs:{}", case.seed);
         env.imgctl(["--no-sync", "load", "--tag", &image, "-i", archive.to_str().unwrap()]).ok();
-        let (theirs, mut their_config) = made::by_imgctl(env, &image, "exported-theirs");
+        let (mut theirs, mut their_config) = made::by_imgctl(env, &image, "exported-theirs");
+        // imgctl drops the bits of files of a context.
+        for entry in ours.values_mut().chain(theirs.values_mut()) {
+            entry.mode &= !0o6000;
+        }
         let mut found = tree::differences(
             &theirs,
             &ours,
