@@ -7,15 +7,14 @@ use crate::configuration::settings;
 use crate::embedded::{self, EmbeddedLayers};
 use crate::embedded_packages::Layers;
 use crate::objects::Candidates;
-use crate::{Described, cut};
+use crate::{Inspected, cut};
 use imgctl_base::error::Result;
-use imgctl_base::image::{Descriptor, Digest};
+use imgctl_base::image::{Descriptor, Digest, LayerKind};
 use imgctl_base::semver::Version;
 use imgctl_report::model::comparison::{
     Amount, Change, Comparison, FileChange, FileChanges, ImageChange, ImageVersion, LayerChange,
     NamedChange, Transfer,
 };
-use imgctl_report::model::image::Layer;
 use imgctl_store::layer::tree;
 use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::{Image, Store};
@@ -31,8 +30,8 @@ const LONGEST_PATH: usize = 1024;
 /// Compares `after` with `before`.
 pub(super) fn compare(
     store: &Store,
-    before: &Described<'_>,
-    after: &Described<'_>,
+    before: &Inspected<'_>,
+    after: &Inspected<'_>,
 ) -> Result<Comparison> {
     let (old, new) = (&before.image.manifest.layers, &after.image.manifest.layers);
     let forward = estimate::missing(store, new, old)?;
@@ -43,10 +42,18 @@ pub(super) fn compare(
     for (change, these, described, others, bytes) in
         [(Change::Added, new, after, old, &forward), (Change::Removed, old, before, new, &back)]
     {
-        for ((layer, shown), missing) in these.iter().zip(&described.layers).zip(bytes) {
+        let mut steps = described.image.config.history.iter().filter(|step| !step.empty_layer);
+        for (layer, missing) in these.iter().zip(bytes) {
+            let instruction = steps.next().and_then(|step| step.created_by.clone());
             if lacks(others, &layer.digest) {
-                let missing = if change == Change::Added { *missing } else { 0 };
-                layers.push(layer_change(change, shown, missing));
+                layers.push(LayerChange {
+                    change,
+                    digest: layer.digest.to_string(),
+                    kind: layer.layer_kind().map(LayerKind::as_str).map(str::to_owned),
+                    size: layer.size,
+                    missing: if change == Change::Added { *missing } else { 0 },
+                    instruction: instruction.unwrap_or_default(),
+                });
             }
         }
     }
@@ -78,19 +85,8 @@ pub(super) fn compare(
     })
 }
 
-fn layer_change(change: Change, layer: &Layer, missing: u64) -> LayerChange {
-    LayerChange {
-        change,
-        digest: layer.digest.clone(),
-        kind: layer.kind.clone(),
-        size: layer.size,
-        missing,
-        instruction: layer.instruction.clone(),
-    }
-}
-
 /// Returns the files that differ, without those of the embedded registry, and which of them hold objects and charts.
-fn files(before: &Described<'_>, after: &Described<'_>) -> Result<(FileChanges, Candidates)> {
+fn files(before: &Inspected<'_>, after: &Inspected<'_>) -> Result<(FileChanges, Candidates)> {
     let registry = LayerPath::parse(REGISTRY.as_bytes())?;
     let mut candidates = Candidates::default();
     let (old, new) = (before.contents.tree(), after.contents.tree());
@@ -147,7 +143,7 @@ fn files(before: &Described<'_>, after: &Described<'_>) -> Result<(FileChanges, 
 type Embedded<'a> = (ImageVersion, &'a EmbeddedLayers);
 
 /// The embedded images of each repository.
-fn by_repository<'a>(described: &'a Described<'_>) -> BTreeMap<&'a str, Vec<Embedded<'a>>> {
+fn by_repository<'a>(described: &'a Inspected<'_>) -> BTreeMap<&'a str, Vec<Embedded<'a>>> {
     let mut all: BTreeMap<&str, Vec<Embedded<'_>>> = BTreeMap::new();
     let embedded::Embedded { images, layers, .. } = &described.embedded;
     for (image, layers) in images.iter().zip(layers) {
@@ -162,7 +158,7 @@ fn by_repository<'a>(described: &'a Described<'_>) -> BTreeMap<&'a str, Vec<Embe
 }
 
 /// Returns the embedded images that differ, sorted by repository.
-fn images(before: &Described<'_>, after: &Described<'_>) -> Vec<ImageChange> {
+fn images(before: &Inspected<'_>, after: &Inspected<'_>) -> Vec<ImageChange> {
     let (mut old, mut new) = (by_repository(before), by_repository(after));
     let repositories: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
     let mut pairs: Vec<(&str, Option<Embedded<'_>>, Option<Embedded<'_>>)> = Vec::new();
@@ -242,7 +238,7 @@ fn newest_first(one: &ImageVersion, other: &ImageVersion) -> Ordering {
     }
 }
 
-fn versions(described: &Described<'_>) -> BTreeMap<String, String> {
+fn versions(described: &Inspected<'_>) -> BTreeMap<String, String> {
     let mut versions: BTreeMap<String, String> = BTreeMap::new();
     for package in &described.packages.list {
         // Several versions or architectures of one package are one row.

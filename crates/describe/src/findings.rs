@@ -17,7 +17,7 @@ pub(super) fn all(described: &Described<'_>, attachments: &[Attachment]) -> Vec<
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
         found.push(Finding { severity, rule: rule.to_owned(), message, place, hint });
     };
-    for (image, digest) in described.embedded.missing.iter().take(MOST_NOTED) {
+    for (image, digest) in described.inspected.embedded.missing.iter().take(MOST_NOTED) {
         add(
             Severity::Error,
             "MissingBlob",
@@ -26,8 +26,8 @@ pub(super) fn all(described: &Described<'_>, attachments: &[Attachment]) -> Vec<
             "build the image again: hosts cannot pull it",
         );
     }
-    let platform = described.image.config.platform().to_string();
-    for image in &described.embedded.images {
+    let platform = described.inspected.image.config.platform().to_string();
+    for image in &described.inspected.embedded.images {
         if !image.platforms.is_empty() && !image.platforms.contains(&platform) {
             add(
                 Severity::Warning,

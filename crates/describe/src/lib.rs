@@ -58,16 +58,17 @@ pub fn describe(store: &Store, request: Request<'_>) -> Result<ImageReport> {
     let described = Described::new(store, image).context(doing)?;
     let comparison = match request.older {
         Some(older) => {
-            let before = Described::new(store, older)
+            let before = Inspected::new(store, older)
                 .context(|| format!("cannot describe {}", older.descriptor.digest))?;
-            Some(comparison::compare(store, &before, &described).context(doing)?)
+            Some(comparison::compare(store, &before, &described.inspected).context(doing)?)
         }
         None => None,
     };
     let attachments = attachments::all(store, image)?;
     let mut found = request.findings;
     found.extend(findings::all(&described, &attachments));
-    let Described { files, layers, embedded, packages, .. } = described;
+    let Described { files, layers, inspected } = described;
+    let Inspected { embedded, packages, .. } = inspected;
     Ok(ImageReport {
         about: About::new(Kind::Image, request.generator, request.created),
         image: identity(image),
@@ -90,26 +91,38 @@ pub fn describe(store: &Store, request: Request<'_>) -> Result<ImageReport> {
 /// Compares an image with an older one, both in `store`.
 pub fn compare(store: &Store, older: &Image, image: &Image) -> Result<Comparison> {
     let doing = |image: &Image| format!("cannot describe {}", image.descriptor.digest);
-    let before = Described::new(store, older).context(|| doing(older))?;
-    let after = Described::new(store, image).context(|| doing(image))?;
+    let before = Inspected::new(store, older).context(|| doing(older))?;
+    let after = Inspected::new(store, image).context(|| doing(image))?;
     comparison::compare(store, &before, &after).context(|| doing(image))
 }
 
 /// One image as it is described.
 struct Described<'a> {
-    image: &'a Image,
-    contents: Contents<'a>,
+    inspected: Inspected<'a>,
     files: Files,
     layers: Vec<Layer>,
-    embedded: embedded::Embedded,
-    packages: Packages,
 }
 
 impl<'a> Described<'a> {
     fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
-        let contents = Contents::new(store, image)?;
-        let files = files::list(&contents, image.manifest.layers.len());
+        let inspected = Inspected::new(store, image)?;
+        let files = files::list(&inspected.contents, image.manifest.layers.len());
         let layers = layers(image, &files, &store.sharing(image)?);
+        Ok(Self { inspected, files, layers })
+    }
+}
+
+/// What is known of an image without a list of its files, of which there may be millions.
+struct Inspected<'a> {
+    image: &'a Image,
+    contents: Contents<'a>,
+    embedded: embedded::Embedded,
+    packages: Packages,
+}
+
+impl<'a> Inspected<'a> {
+    fn new(store: &'a Store, image: &'a Image) -> Result<Self> {
+        let contents = Contents::new(store, image)?;
         let embedded = embedded::all(&contents, &image.config.platform())?;
         let (distribution, installed) = sbom::installed(&contents)?;
         let package = |package: sbom::packages::Package| Package {
@@ -120,7 +133,7 @@ impl<'a> Described<'a> {
         };
         let packages =
             Packages { distribution, list: installed.into_iter().map(package).collect() };
-        Ok(Self { image, contents, files, layers, embedded, packages })
+        Ok(Self { image, contents, embedded, packages })
     }
 }
 

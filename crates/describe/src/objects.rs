@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::values::{self, differences, documents};
-use crate::{Described, cut};
+use crate::{Inspected, cut};
 use imgctl_base::error::Result;
 use imgctl_report::model::comparison::{Change, ChartChange, NamedChange, ObjectChange};
 use imgctl_store::layer::{EntryKind, LayerPath, Tree};
@@ -69,8 +69,8 @@ impl Candidates {
     /// Returns the objects that differ, sorted.
     pub(super) fn objects(
         &self,
-        before: &Described<'_>,
-        after: &Described<'_>,
+        before: &Inspected<'_>,
+        after: &Inspected<'_>,
     ) -> Result<Vec<ObjectChange>> {
         let paths: Vec<LayerPath> = self.manifests.iter().cloned().collect();
         let (old, new) = (objects(before, &paths)?, objects(after, &paths)?);
@@ -109,8 +109,8 @@ impl Candidates {
     /// Returns the charts that differ, sorted by path.
     pub(super) fn charts(
         &self,
-        before: &Described<'_>,
-        after: &Described<'_>,
+        before: &Inspected<'_>,
+        after: &Inspected<'_>,
     ) -> Result<Vec<ChartChange>> {
         let mut changes = Vec::new();
         for path in &self.charts {
@@ -163,13 +163,13 @@ fn text(path: &LayerPath) -> String {
     String::from_utf8_lossy(path.as_bytes()).into_owned()
 }
 
-fn is_file(image: &Described<'_>, path: &LayerPath) -> bool {
+fn is_file(image: &Inspected<'_>, path: &LayerPath) -> bool {
     let found = image.contents.tree().lookup(path);
     found.is_some_and(|found| matches!(found.entry().kind, EntryKind::File { .. }))
 }
 
 /// Reads the objects of those of `paths` that the image has.
-fn objects(image: &Described<'_>, paths: &[LayerPath]) -> Result<BTreeMap<Key, Object>> {
+fn objects(image: &Inspected<'_>, paths: &[LayerPath]) -> Result<BTreeMap<Key, Object>> {
     // What a link leads to is there under its own path.
     let paths: Vec<LayerPath> = paths.iter().filter(|path| is_file(image, path)).cloned().collect();
     let mut found = BTreeMap::new();
@@ -210,7 +210,7 @@ struct Chart {
     values: Value,
 }
 
-fn chart(image: &Described<'_>, directory: &LayerPath) -> Result<Option<Chart>> {
+fn chart(image: &Inspected<'_>, directory: &LayerPath) -> Result<Option<Chart>> {
     let read = |name: &[u8]| -> Result<Option<Value>> {
         let path = directory.join(name);
         if !is_file(image, &path) {

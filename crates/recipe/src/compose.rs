@@ -65,6 +65,7 @@ pub(crate) fn files(composition: &Composition<'_>) -> Result<Vec<File>> {
     };
     files.add("imgctl", File::text("Kubefile", kubefile::text(&layout)))?;
     files.add("imgctl", File::text("README.md", documents::readme(composition)))?;
+    files.add("imgctl", File::text(crate::write::LOCK, documents::LOCK.to_owned()))?;
     files.add("imgctl", Record::of(composition).file()?)?;
     if composition.cluster().is_some() {
         files.add("imgctl", File::text("Clusterfile", documents::clusterfile(composition)))?;

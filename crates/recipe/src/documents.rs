@@ -40,6 +40,12 @@ pub(crate) fn head(composition: &Composition<'_>, downloads: bool) -> Vec<String
     head
 }
 
+/// `imgctl.lock` before the first build, which adds what it finds: digests of addresses and of container images.
+pub(crate) const LOCK: &str = "\
+# What this image is made of, by digest: `imgctl build` adds to it, `imgctl build --locked` insists on it. Commit this file.
+version = 1
+";
+
 /// `README.md`.
 pub(crate) fn readme(composition: &Composition<'_>) -> String {
     let name = &composition.name;

@@ -364,6 +364,11 @@ fn a_folder_gets_all_files_or_none() {
     let again = write(&folder, &files, &[]).unwrap();
     assert_eq!((again.written.len(), again.kept.len()), (0, files.len()));
 
+    // Builds add to the lock file, which stays as they made it.
+    fs::write(folder.join("imgctl.lock"), "version = 1\n# more\n").unwrap();
+    assert_eq!(write(&folder, &files, &files).unwrap().written, Vec::<String>::new());
+    assert!(fs::read_to_string(folder.join("imgctl.lock")).unwrap().contains("# more"));
+
     // Others' files stay, and nothing is added beside them.
     let taken = place.path().join("taken");
     fs::create_dir(&taken).unwrap();

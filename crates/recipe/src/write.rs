@@ -13,6 +13,9 @@ use crate::File;
 /// Holds the new files until all of them are written.
 const STAGE: &str = ".imgctl-init";
 
+/// The lock file of a build: without one, nothing is recorded.
+pub(crate) const LOCK: &str = "imgctl.lock";
+
 /// What a folder has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -36,6 +39,8 @@ pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> 
         match existing(&path)? {
             Existing::Nothing if is_free(folder, &file.path) => new.push((file, None)),
             Existing::File(bytes) if bytes == file.bytes => result.kept.push(file.path.clone()),
+            // Builds add to it.
+            Existing::File(_) if file.path == LOCK => result.kept.push(file.path.clone()),
             Existing::File(bytes)
                 if former.iter().any(|old| old.path == file.path && old.bytes == bytes) =>
             {
