@@ -12,6 +12,7 @@ pub mod files;
 pub mod files_of_hosts;
 pub(crate) mod host_names;
 pub mod image_commands;
+mod kept;
 pub mod look;
 pub mod maintain;
 pub mod members;

@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
+use crate::pipeline::host_names;
+use crate::pipeline::kept::{self, Lacking};
 use crate::pipeline::nodes::{self, NodeStatus};
+use crate::pipeline::ownership::{self, Owner};
 use crate::pipeline::system_pods::{self, PodStatus};
-use crate::pipeline::{host_names, ownership};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
@@ -211,7 +213,13 @@ fn of_host(
             "its hosts file has lost lines of the cluster, which `imgctl run` writes again: {lines}"
         ));
     }
-    status.facts = Some(shown(facts));
+    let has_mark = context.uid.is_some() && !context.is_adopted();
+    if has_mark && ownership::owner(context, &facts) == Owner::Unmarked {
+        let what =
+            "its mark (uid) is gone: other controllers can take it; `imgctl run` writes it again";
+        status.problems.push(what.to_owned());
+    }
+    status.facts = Some(shown(facts.clone()));
     let question = InventoryQuestion {
         root: context.paths.root(),
         trees: vec!["rootfs".to_owned()],
@@ -257,6 +265,13 @@ fn of_host(
             ));
         }
         status.peers = Some(answers);
+    }
+    // The registry was asked for itself, also where it has no unit.
+    if let Ok(Lacking { timer: true, .. }) = kept::lacking(&site, &format!("{key}.kept"), &facts) {
+        status.problems.push(
+            "the timer that renews its certificates is gone or stopped; `imgctl run` starts it again"
+                .to_owned(),
+        );
     }
     match clients::complaint(context, host, &*agent) {
         Ok(complaint) => status.warnings.extend(complaint),
@@ -327,11 +342,11 @@ fn shown(facts: Facts) -> HostFacts {
 }
 
 /// A host that is only queried.
-struct Asked<'a> {
-    context: &'a ClusterContext,
-    host: &'a Host,
-    agent: &'a dyn Agent,
-    pool: &'a dyn HostPool,
+pub(crate) struct Asked<'a> {
+    pub(crate) context: &'a ClusterContext,
+    pub(crate) host: &'a Host,
+    pub(crate) agent: &'a dyn Agent,
+    pub(crate) pool: &'a dyn HostPool,
 }
 
 impl Asked<'_> {
@@ -348,7 +363,7 @@ impl Asked<'_> {
         })
     }
 
-    fn line(&self, key: &str, line: &Line) -> Result<String> {
+    pub(crate) fn line(&self, key: &str, line: &Line) -> Result<String> {
         self.site(key, |site| site.run(line))
     }
 
