@@ -16,10 +16,10 @@ use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use crate::pipeline::{bootstrap, host_names, kept, members, ownership, record, registry};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::text::escape;
+use imgctl_host::host::resolved;
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::{ClusterImage, ImageKind};
-use imgctl_model::host_addresses;
-use imgctl_model::redact;
+use imgctl_model::{host_addresses, local_addresses, redact};
 use imgctl_runtime::renewal::timer;
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
@@ -150,6 +150,9 @@ pub fn plan(
         &execution.pool,
         execution.parallel,
     );
+    if change.create || !change.add.is_empty() {
+        host_addresses::check_names(&context.hosts, resolved, local_addresses::primary)?;
+    }
     let context = Arc::new(look::informed(context, &looks));
     let lost = lost_hosts(execution, &context, &looks)?;
     let mut files = execution.files.plan(
