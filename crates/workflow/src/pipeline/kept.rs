@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use crate::pipeline::asked::Asked;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::look::Looks;
-use crate::pipeline::status::Asked;
 use crate::pipeline::step::{Order, Phase, Step};
 use imgctl_base::{error::Result, workers::map};
 use imgctl_host::agent::protocol::Facts;

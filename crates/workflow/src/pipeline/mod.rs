@@ -3,6 +3,7 @@
 //!
 //! The top layer of the logic. Must not print, prompt or read the environment.
 
+mod asked;
 pub(crate) mod bootstrap;
 pub mod change;
 pub mod check;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
+use crate::pipeline::asked::Asked;
 use crate::pipeline::host_names;
 use crate::pipeline::kept::{self, Lacking};
 use crate::pipeline::nodes::{self, NodeStatus};
@@ -13,12 +14,11 @@ use crate::pipeline::system_pods::{self, PodStatus};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
-use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+use imgctl_host::agent::protocol::{Facts, InventoryQuestion};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::{ClusterImage, ImageLayer};
 use imgctl_runtime::Runtime;
-use imgctl_runtime::action::{HostPool, Line, Site};
+use imgctl_runtime::action::HostPool;
 use imgctl_runtime::certificates::validity;
 use imgctl_runtime::renewal::{inventory, inventory::OfHost};
 use imgctl_runtime::{
@@ -338,39 +338,5 @@ fn shown(facts: Facts) -> HostFacts {
         memory_bytes: facts.memory_bytes,
         free_bytes: facts.free_bytes,
         skew_ms: facts.skew_ms,
-    }
-}
-
-/// A host that is only queried.
-pub(crate) struct Asked<'a> {
-    pub(crate) context: &'a ClusterContext,
-    pub(crate) host: &'a Host,
-    pub(crate) agent: &'a dyn Agent,
-    pub(crate) pool: &'a dyn HostPool,
-}
-
-impl Asked<'_> {
-    fn site<T>(&self, key: &str, then: impl FnOnce(&Site<'_>) -> Result<T>) -> Result<T> {
-        then(&Site {
-            host: self.host,
-            agent: self.agent,
-            pool: self.pool,
-            context: self.context,
-            key,
-            attempt: 1,
-            timeout: Some(std::time::Duration::from_secs(60)),
-            output: &|_: OutputLine| {},
-        })
-    }
-
-    pub(crate) fn line(&self, key: &str, line: &Line) -> Result<String> {
-        self.site(key, |site| site.run(line))
-    }
-
-    fn health(&self, runtime: &dyn Runtime, key: &str) -> Result<()> {
-        for (number, action) in runtime.health(self.context, self.host)?.iter().enumerate() {
-            self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
-        }
-        Ok(())
     }
 }
