@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::clusterfile::{Clusterfile, Surroundings};
-use crate::context::Host;
+use crate::context::{Host, REGISTRY, registry_hosts_of};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::host::address::Address;
 
@@ -77,6 +77,7 @@ pub fn diff(
 
 fn hosts(present: &[Host], wanted: &[Host]) -> Result<Change> {
     let mut change = Change::default();
+    let (served, serving) = (registry_hosts_of(present), registry_hosts_of(wanted));
     let mut matched = vec![false; present.len()];
     // Match by address first: several hosts may share a name and differ in their port.
     let mut counterparts: Vec<Option<usize>> = Vec::with_capacity(wanted.len());
@@ -100,7 +101,14 @@ fn hosts(present: &[Host], wanted: &[Host]) -> Result<Change> {
             change.add.push(host.clone());
             continue;
         };
-        let what = aspects(&present[at], host)?;
+        let old = &present[at];
+        let has_role = host.has_role(REGISTRY);
+        // The first control plane serves with the role and without it.
+        let serves_on = served.contains(&old) && serving.contains(&host);
+        if old.has_role(REGISTRY) != has_role && !serves_on {
+            return Err(other_registry(&host.address, has_role));
+        }
+        let what = aspects(old, host)?;
         if !what.is_empty() {
             let host = host.clone();
             change.altered.push(Altered { host, what });
@@ -139,6 +147,22 @@ pub fn other_role(host: &Address, to_control_plane: bool) -> Error {
         "host {host} is a {was} and cannot become a {is} while it is in the cluster"
     ))
     .hint(format!("remove it (`imgctl delete`) and add it again as a {is}"))
+}
+
+/// Returns the error for a member that is to serve the registry from now on, or no longer: its data
+/// would have to move between hosts that both stay.
+fn other_registry(host: &Address, takes: bool) -> Error {
+    let what = if takes { "take" } else { "give up" };
+    Error::usage(format!(
+        "host {host} cannot {what} the role `{REGISTRY}` while it is in the cluster"
+    ))
+    .hint(if takes {
+        "remove it (`imgctl delete`) and add it again with the role (`imgctl apply`), or give the \
+         role to a host that is new"
+    } else {
+        "remove it (`imgctl delete`) and add it again without the role; another registry host, or the \
+         first control plane, takes over"
+    })
 }
 
 /// Checks that the host that bootstrapped the cluster stays, and stays the first.
@@ -238,6 +262,37 @@ mod tests {
         let what: Vec<&[Aspect]> = change.altered.iter().map(|a| &a.what[..]).collect();
         assert_eq!(what, [&[Aspect::Port][..], &[Aspect::Login]]);
         assert!(change.add.is_empty() && change.remove.is_empty());
+    }
+
+    #[test]
+    fn members_neither_take_nor_give_up_the_registry() {
+        let one = |roles| ("10.0.0.1", roles);
+        let two = |roles| ("10.0.0.2", roles);
+        let master = one("roles: [master]");
+        for (old, new, refused) in [
+            ([master, two("roles: [node]")], [master, two("roles: [node, registry]")], true),
+            ([master, two("roles: [node, registry]")], [master, two("roles: [node]")], true),
+            // It serves in any case.
+            (
+                [master, two("roles: [node]")],
+                [one("roles: [master, registry]"), two("roles: [node]")],
+                false,
+            ),
+        ] {
+            let (old, new) = (file(&old, ""), file(&new, ""));
+            match diff(Some(&old), &new, &surroundings()) {
+                Ok(_) => assert!(!refused, "{new:?}"),
+                Err(error) => {
+                    assert!(refused && error.to_string().contains("10.0.0.2"), "{error}");
+                    assert_eq!(error.hints().len(), 1);
+                }
+            }
+        }
+        // A new host may have the role, and one that leaves takes it along.
+        let with = file(&[master, two("roles: [node, registry]")], "");
+        let without = file(&[master], "");
+        diff(Some(&without), &with, &surroundings()).unwrap();
+        diff(Some(&with), &without, &surroundings()).unwrap();
     }
 
     #[test]

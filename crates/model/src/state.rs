@@ -139,10 +139,38 @@ impl State {
                 self.directory().display()
             )));
         }
+        if !read.cluster.lists_control_plane() {
+            return Err(self.without_control_plane(&notes));
+        }
         if read.is_of_sealos() {
             notes.extend(self.adopt(&mut read)?);
         }
         Ok(Some((read, notes)))
+    }
+
+    /// Returns the error for a record whose hosts are lost: as it stands, a reset would leave them all
+    /// as they are and call the cluster gone. `notes` tell what was ignored.
+    fn without_control_plane(&self, notes: &[String]) -> Error {
+        let path = self.clusterfile();
+        let mut error = Error::usage(format!(
+            "{} has no control plane: the record of cluster `{}` is damaged",
+            path.display(),
+            self.name
+        ));
+        if !notes.is_empty() {
+            error = error.lines(notes.iter().cloned());
+        }
+        error
+            .hint(format!(
+                "correct the hosts in {}; {} tells which hosts there were",
+                path.display(),
+                self.journal().display()
+            ))
+            .hint(format!(
+                "a control plane of the cluster has a copy: {}/data/{}/state/Clusterfile",
+                crate::context::DATA_ROOT,
+                self.name
+            ))
     }
 
     /// Returns the stored Clusterfile of a cluster that must exist.
@@ -316,14 +344,20 @@ pub fn own_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clusterfile::ClusterDocument;
+    use crate::clusterfile::{ClusterDocument, HostGroup};
     use imgctl_base::error::Kind;
 
     fn named(name: &str) -> Clusterfile {
+        let master = HostGroup {
+            ips: vec!["10.0.0.1:22".into()],
+            roles: vec!["master".into()],
+            ..HostGroup::default()
+        };
         Clusterfile {
             cluster: ClusterDocument {
                 name: name.into(),
                 images: vec!["a:b".into()],
+                hosts: vec![master],
                 ..ClusterDocument::default()
             },
             ..Clusterfile::default()
@@ -355,6 +389,26 @@ mod tests {
         let second = state.archive(1_700_000_000).unwrap();
         assert!(first.ends_with("Clusterfile.1700000000") && first != second);
         assert!(state.load().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_record_that_has_lost_its_hosts_is_an_error_and_names_the_slip() {
+        let directory = tempfile::tempdir().unwrap();
+        let states = States::new(directory.path().into(), StateIdentity::default());
+        let state = states.of("one").unwrap();
+        state.save(&named("one")).unwrap();
+        let text = std::fs::read_to_string(state.clusterfile()).unwrap();
+        let cut = text.find("  hosts:").unwrap();
+        for (damaged, part) in [
+            (text.replace("  hosts:", "  hosst:"), "did you mean `hosts`?"),
+            (text.replace("master", "node"), "no control plane"),
+            (text[..cut].to_owned(), "no control plane"),
+        ] {
+            std::fs::write(state.clusterfile(), damaged).unwrap();
+            let error = state.load().unwrap_err();
+            assert_eq!((error.kind(), error.hints().len()), (Kind::Usage, 2), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 
     #[test]

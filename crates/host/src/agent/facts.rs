@@ -19,6 +19,8 @@ pub(super) const PROGRAMS: &str =
 const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
 /// Names that identify a cluster's data directory, which holds at least one of them.
 const OURS: [&str; 6] = ["rootfs", "registry", "applications", "runs", "registry-layers", UID_FILE];
+/// Where units and names of a cluster go.
+const PLACES: [&str; 2] = [hosts_file::HOSTS_FILE, "/etc/systemd/system"];
 /// Maximum length of a cluster's UID, in bytes.
 const LONGEST_UID: usize = 64;
 
@@ -39,6 +41,7 @@ pub(super) fn gather(data_root: &str) -> Facts {
         addresses: network::addresses(),
         free_bytes: room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize)),
         writable: rustix::fs::access(&place, Access::WRITE_OK).is_ok(),
+        obstacles: obstacles(data_root, &PLACES.map(Path::new)),
         systemd: Path::new("/run/systemd/system").is_dir(),
         bash: program("bash"),
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
@@ -80,6 +83,27 @@ pub(super) fn now() -> i64 {
 /// Returns the path, or its closest existing ancestor.
 fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Returns what keeps a cluster's files out: links on the way to its data that lead nowhere, and
+/// `places` on read-only file systems.
+fn obstacles(data: &Path, places: &[&Path]) -> Vec<String> {
+    let data = data.join("data");
+    let is_dangling = |path: &&Path| path.is_symlink() && !path.exists();
+    let dangling = data.ancestors().filter(is_dangling).map(|path| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        let (path, target) = (path.display(), target.display());
+        format!("{path} is a link to {target}, which does not exist: is a disk not mounted?")
+    });
+    let is_read_only = |place: &&&Path| {
+        rustix::fs::access(existing(place), Access::WRITE_OK) == Err(rustix::io::Errno::ROFS)
+    };
+    let read_only = places.iter().filter(is_read_only);
+    let read_only = read_only.map(|place| {
+        let place = place.display();
+        format!("{place} is on a read-only file system, and a cluster writes there")
+    });
+    dangling.chain(read_only).collect()
 }
 
 fn line(path: &str) -> String {
@@ -196,6 +220,23 @@ mod tests {
         assert!((facts.time_ms - now()).abs() < 5000);
         let nowhere = gather("/nowhere/at/all");
         assert!(nowhere.free_bytes > 0 && nowhere.clusters.is_empty());
+    }
+
+    #[test]
+    fn what_keeps_files_out_is_known_before_they_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        assert!(obstacles(&root.join("none/yet"), &[]).is_empty());
+        std::os::unix::fs::symlink("/nowhere/sealos", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root, root.join("good")).unwrap();
+        assert!(obstacles(&root.join("good"), &[]).is_empty());
+        for data in ["link", "link/below", "good/link"] {
+            let [told] = &obstacles(&root.join(data), &[])[..] else { panic!("{data}") };
+            assert!(told.contains("link to /nowhere/sealos"), "{told}");
+        }
+        // A file system that nobody can write to.
+        let told = obstacles(root, &[Path::new("/sys/fs/cgroup/x"), Path::new("/proc/1/x"), root]);
+        assert!(told.iter().all(|one| one.contains("read-only")), "{told:?}");
     }
 
     #[test]

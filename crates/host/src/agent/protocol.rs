@@ -32,6 +32,9 @@ pub struct Facts {
     /// Free bytes on the file system of the data root, and whether it is writable.
     pub free_bytes: u64,
     pub writable: bool,
+    /// What keeps files from being written where a cluster needs them, each as a sentence.
+    #[serde(default)]
+    pub obstacles: Vec<String>,
     /// Whether systemd runs the host.
     pub systemd: bool,
     /// Path of bash, if it is installed.

@@ -23,3 +23,5 @@ mod testing_run;
 mod tests;
 pub mod transport;
 pub mod upload;
+
+pub use ssh::resolved;

@@ -176,7 +176,10 @@ impl<'n> Fields<'n> {
                 None => format!("; known here: {}", self.asked.join(", ")),
             };
             if problems.lenient {
-                problems.note(member.line, format!("unknown field `{path}` is ignored"));
+                let near = closest(&member.key, self.asked.iter().copied());
+                let near =
+                    near.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                problems.note(member.line, format!("unknown field `{path}` is ignored{near}"));
             } else {
                 problems.add(member.line, format!("unknown field `{path}`{meant}"));
             }

@@ -54,6 +54,12 @@ impl ClusterDocument {
         Ok(hosts)
     }
 
+    /// Returns whether an entry with an address has the role of control planes.
+    pub(crate) fn lists_control_plane(&self) -> bool {
+        let is_one = |group: &HostGroup| group.roles.iter().any(|role| role == MASTER);
+        self.hosts.iter().any(|group| is_one(group) && !group.ips.is_empty())
+    }
+
     /// Makes relative paths of keys and secrets begin at `directory`, so that they count from anywhere.
     pub fn root_paths(&mut self, directory: &Path) {
         let own = self.hosts.iter_mut().filter_map(|group| group.ssh.as_mut());

@@ -22,7 +22,7 @@ mod tests;
 use crate::action::Line;
 use imgctl_model::context::RegistryAccess;
 
-pub use steps::{clean_steps, registry_steps};
+pub use steps::{clean_leftovers, clean_steps, registry_steps};
 
 /// Returns the line that succeeds if the registry of the host answers and accepts the login.
 pub fn serves(access: &RegistryAccess) -> Line {

@@ -82,6 +82,12 @@ pub fn clean_steps(
     Ok(vec![stop, unlink])
 }
 
+/// Removes imgctl's own registry from a host that does not serve, if one is left there. Scripts of
+/// images know nothing of such hosts.
+pub fn clean_leftovers(context: &ClusterContext) -> Option<Action> {
+    context.registry.as_ref().map(|_| lines::stop_unit(context))
+}
+
 /// Shortens what a plan shows of a request line: the line itself is long and says little.
 fn says(line: Line, name: &str, doing: &str) -> Action {
     let says = match line.environment.get(lines::PORT) {

@@ -91,6 +91,15 @@ fn text(settings: &Settings) -> Result<Vec<u8>> {
         .map_err(|error| Error::failed("cannot write the settings").caused_by(error))
 }
 
+/// Returns a shell condition: the timer runs, starts with the host, and has what its service reads.
+pub fn is_there(context: &ClusterContext) -> String {
+    let timer = quote(&format!("{}.timer", unit(context)));
+    let directory = quote(&settings::directory(context));
+    format!(
+        "systemctl is-enabled -q {timer} && systemctl is-active -q {timer} && [ -d {directory} ]"
+    )
+}
+
 /// Returns the action that removes the timer and its files, if they are there.
 pub fn removal(context: &ClusterContext) -> Action {
     let unit = unit(context);

@@ -10,7 +10,7 @@ use crate::pipeline::step::{Order, Phase};
 use imgctl_base::error::Result;
 use imgctl_base::quote::quote as quoted;
 use imgctl_model::context::{ClusterContext, Host, REGISTRY};
-use imgctl_runtime::registry::{clients, peers};
+use imgctl_runtime::registry::{self, clients, peers};
 use imgctl_runtime::renewal::timer;
 use imgctl_runtime::{Action, action::Line, units};
 
@@ -79,6 +79,9 @@ pub(crate) fn clean(
     // A host that leaves is not among those that serve.
     if host.has_role(REGISTRY) || context.serves_registry(host) {
         actions.extend((execution.clean_registry)(context, host)?);
+    } else {
+        // Its role of today says nothing about a unit that it got for a former one.
+        actions.extend(registry::clean_leftovers(context));
     }
     actions.push(host_names::removal(context));
     actions.push(remove_files(context));

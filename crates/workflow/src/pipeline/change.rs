@@ -13,13 +13,13 @@ use crate::pipeline::ownership::Owner;
 use crate::pipeline::registry::Moves;
 use crate::pipeline::restore::Restore;
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
-use crate::pipeline::{bootstrap, host_names, members, ownership, record, registry};
+use crate::pipeline::{bootstrap, host_names, kept, members, ownership, record, registry};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::text::escape;
+use imgctl_host::host::resolved;
 use imgctl_model::context::{ClusterContext, Host};
-use imgctl_model::host_addresses;
 use imgctl_model::image::{ClusterImage, ImageKind};
-use imgctl_model::redact;
+use imgctl_model::{host_addresses, local_addresses, redact};
 use imgctl_runtime::renewal::timer;
 
 /// Requested changes. The cluster context describes the cluster after the change; removed hosts are
@@ -150,6 +150,9 @@ pub fn plan(
         &execution.pool,
         execution.parallel,
     );
+    if change.create || !change.add.is_empty() {
+        host_addresses::check_names(&context.hosts, resolved, local_addresses::primary)?;
+    }
     let context = Arc::new(look::informed(context, &looks));
     let lost = lost_hosts(execution, &context, &looks)?;
     let mut files = execution.files.plan(
@@ -216,8 +219,12 @@ pub fn plan(
     // Where the registry's hosts change, all members get other lines anyway.
     let stays = !change.create && !change.first_image && !moves.tells();
     let members = context.hosts.iter().filter(|host| stays && !new_ids.contains(&host.id()));
-    let names = host_names::repair(execution, &context, members, &looks)?;
-    let is_well = is_well && names.lanes.is_empty();
+    let members: Vec<&Host> = members.collect();
+    let names = host_names::repair(execution, &context, members.iter().copied(), &looks)?;
+    let repair = kept::repair(execution, &context, members, &looks)?;
+    let taking = if execution.force { new_ids.clone() } else { BTreeSet::new() };
+    let claims = ownership::phase(&context, &looks, &taking);
+    let is_well = is_well && [&names, &repair, &claims].iter().all(|phase| phase.lanes.is_empty());
     if change.is_empty(&context) && is_well && files.hosts.is_empty() {
         // Every host is up to date: a plan without steps.
         return Ok(planned(plan, context, lost));
@@ -225,10 +232,10 @@ pub fn plan(
     plan.push(check_phase(&context, &new_ids, &findings, &files));
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark]));
-    let taking = if execution.force { new_ids } else { BTreeSet::new() };
-    plan.push(ownership::phase(&context, &looks, &taking));
+    plan.push(claims);
     plan.push(names);
     plan.push(files.phase("sync"));
+    plan.push(repair);
     let (leaving_masters, leaving_workers): (Vec<&Host>, Vec<&Host>) =
         context.leaving.iter().partition(|host| host.is_control_plane());
     // Another member serves before one that does leaves.

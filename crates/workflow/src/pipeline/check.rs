@@ -229,6 +229,12 @@ fn always(question: &Question<'_>, host: &Host, facts: &Facts) -> Vec<Problem> {
             "mount it read-write, or choose another directory with SEALOS_DATA_ROOT",
         ));
     }
+    for obstacle in &facts.obstacles {
+        problems.push(Problem::new(
+            obstacle.clone(),
+            "mount what is missing, or make it writable; nothing is changed on the host until then",
+        ));
+    }
     if facts.bash.is_none() {
         problems.push(Problem::new(
             "bash is missing".to_owned(),

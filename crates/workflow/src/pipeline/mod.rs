@@ -3,6 +3,7 @@
 //!
 //! The top layer of the logic. Must not print, prompt or read the environment.
 
+mod asked;
 pub(crate) mod bootstrap;
 pub mod change;
 pub mod check;
@@ -12,6 +13,7 @@ pub mod files;
 pub mod files_of_hosts;
 pub(crate) mod host_names;
 pub mod image_commands;
+mod kept;
 pub mod look;
 pub mod maintain;
 pub mod members;

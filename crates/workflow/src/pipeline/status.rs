@@ -5,18 +5,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
+use crate::pipeline::asked::Asked;
+use crate::pipeline::host_names;
+use crate::pipeline::kept::{self, Lacking};
 use crate::pipeline::nodes::{self, NodeStatus};
+use crate::pipeline::ownership::{self, Owner};
 use crate::pipeline::system_pods::{self, PodStatus};
-use crate::pipeline::{host_names, ownership};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
-use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::{Facts, InventoryQuestion, OutputLine};
+use imgctl_host::agent::protocol::{Facts, InventoryQuestion};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::{ClusterImage, ImageLayer};
 use imgctl_runtime::Runtime;
-use imgctl_runtime::action::{HostPool, Line, Site};
+use imgctl_runtime::action::HostPool;
 use imgctl_runtime::certificates::validity;
 use imgctl_runtime::renewal::{inventory, inventory::OfHost};
 use imgctl_runtime::{
@@ -211,7 +213,13 @@ fn of_host(
             "its hosts file has lost lines of the cluster, which `imgctl run` writes again: {lines}"
         ));
     }
-    status.facts = Some(shown(facts));
+    let has_mark = context.uid.is_some() && !context.is_adopted();
+    if has_mark && ownership::owner(context, &facts) == Owner::Unmarked {
+        let what =
+            "its mark (uid) is gone: other controllers can take it; `imgctl run` writes it again";
+        status.problems.push(what.to_owned());
+    }
+    status.facts = Some(shown(facts.clone()));
     let question = InventoryQuestion {
         root: context.paths.root(),
         trees: vec!["rootfs".to_owned()],
@@ -257,6 +265,13 @@ fn of_host(
             ));
         }
         status.peers = Some(answers);
+    }
+    // The registry was asked for itself, also where it has no unit.
+    if let Ok(Lacking { timer: true, .. }) = kept::lacking(&site, &format!("{key}.kept"), &facts) {
+        status.problems.push(
+            "the timer that renews its certificates is gone or stopped; `imgctl run` starts it again"
+                .to_owned(),
+        );
     }
     match clients::complaint(context, host, &*agent) {
         Ok(complaint) => status.warnings.extend(complaint),
@@ -323,39 +338,5 @@ fn shown(facts: Facts) -> HostFacts {
         memory_bytes: facts.memory_bytes,
         free_bytes: facts.free_bytes,
         skew_ms: facts.skew_ms,
-    }
-}
-
-/// A host that is only queried.
-struct Asked<'a> {
-    context: &'a ClusterContext,
-    host: &'a Host,
-    agent: &'a dyn Agent,
-    pool: &'a dyn HostPool,
-}
-
-impl Asked<'_> {
-    fn site<T>(&self, key: &str, then: impl FnOnce(&Site<'_>) -> Result<T>) -> Result<T> {
-        then(&Site {
-            host: self.host,
-            agent: self.agent,
-            pool: self.pool,
-            context: self.context,
-            key,
-            attempt: 1,
-            timeout: Some(std::time::Duration::from_secs(60)),
-            output: &|_: OutputLine| {},
-        })
-    }
-
-    fn line(&self, key: &str, line: &Line) -> Result<String> {
-        self.site(key, |site| site.run(line))
-    }
-
-    fn health(&self, runtime: &dyn Runtime, key: &str) -> Result<()> {
-        for (number, action) in runtime.health(self.context, self.host)?.iter().enumerate() {
-            self.site(&format!("{key}.health{number}"), |site| (action.does)(site))?;
-        }
-        Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use russh::keys::{Algorithm, HashAlg};
-use russh::{Preferred, cipher};
+use russh::{Preferred, cipher, kex};
 
 use crate::host::pattern;
 
@@ -17,6 +17,26 @@ const CIPHERS: [cipher::Name; 5] = [
     cipher::CHACHA20_POLY1305,
     cipher::AES_256_CTR,
     cipher::AES_128_CTR,
+];
+
+/// OpenSSH's order: of two sides that both have many, the groups of fewer bits come first, since the
+/// time grows with the third power. What OpenSSH lacks comes last.
+const KEY_EXCHANGES: [kex::Name; 15] = [
+    kex::MLKEM768X25519_SHA256,
+    kex::CURVE25519,
+    kex::CURVE25519_PRE_RFC_8731,
+    kex::ECDH_SHA2_NISTP256,
+    kex::ECDH_SHA2_NISTP384,
+    kex::ECDH_SHA2_NISTP521,
+    kex::DH_GEX_SHA256,
+    kex::DH_G16_SHA512,
+    kex::DH_G18_SHA512,
+    kex::DH_G14_SHA256,
+    kex::DH_G15_SHA512,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
 ];
 
 /// RSA with SHA-1, which OpenSSH accepts since 8.8 only if the configuration names it.
@@ -95,6 +115,7 @@ pub(super) fn offered(list: Option<&str>, known: &[Algorithm], authorities: bool
     Preferred {
         key: Cow::Owned(keys),
         host_key_certificates: Cow::Owned(certificates),
+        kex: Cow::Borrowed(&KEY_EXCHANGES),
         cipher: Cow::Borrowed(&CIPHERS),
         compression: Cow::Borrowed(&[russh::compression::NONE]),
         ..Preferred::DEFAULT
@@ -141,16 +162,16 @@ mod tests {
     /// What `ssh -G` of OpenSSH 10 lists, and 9.2 without the post-quantum methods that it lacks.
     /// Its umac and SHA-1 MACs are missing here.
     const OPENSSH: &str = "mlkem768x25519-sha256,curve25519-sha256,curve25519-sha256@libssh.org,\
+        ecdh-sha2-nistp256,ecdh-sha2-nistp384,ecdh-sha2-nistp521,\
         diffie-hellman-group-exchange-sha256,diffie-hellman-group16-sha512,\
         diffie-hellman-group18-sha512,diffie-hellman-group14-sha256,\
         aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,\
         aes128-ctr,hmac-sha2-512-etm@openssh.com,hmac-sha2-256-etm@openssh.com,hmac-sha2-512,\
         hmac-sha2-256,ssh-ed25519,ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,\
         rsa-sha2-512,rsa-sha2-256";
-    /// MODP groups of 3072 and 6144 bits with SHA-512, which OpenSSH lacks, and extensions.
-    const RUSSH: [&str; 6] = [
+    /// MODP group of 3072 bits with SHA-512, which OpenSSH lacks, and extensions.
+    const RUSSH: [&str; 5] = [
         "diffie-hellman-group15-sha512",
-        "diffie-hellman-group17-sha512",
         "ext-info-c",
         "ext-info-s",
         "kex-strict-c-v00@openssh.com",
@@ -173,6 +194,10 @@ mod tests {
             assert!(good || RUSSH.contains(&name.as_str()), "{name} is offered");
         }
         assert_eq!(all.len(), OPENSSH.split(',').count() + RUSSH.len());
+        let groups = all.iter().filter(|name| name.starts_with("diffie-hellman-"));
+        let groups: Vec<&str> = groups.map(|name| &name["diffie-hellman-group".len()..]).collect();
+        let order = ["-exchange-sha256", "16-sha512", "18-sha512", "14-sha256", "15-sha512"];
+        assert_eq!(groups, order, "as OpenSSH has them");
         let weak = ["sha1", "ssh-rsa", "ssh-dss", "cbc", "md5", "3des", "arcfour", "none", "-96"];
         for list in [None, Some("-ssh-ed25519"), Some("^rsa-sha2-256"), Some("ecdsa-*")] {
             let offered = offered(list, &[Algorithm::Rsa { hash: None }], true);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::net::TcpStream;
 
 use crate::host::known_hosts::KnownHosts;
 use crate::host::login::RECORDED;
+use crate::host::reactor::sessions;
 use crate::host::ssh::Ssh;
 use crate::host::ssh::algorithms::{SHA1, host_may_use_sha1};
 use crate::host::ssh::auth::{Attempts, Outcome, TURNED_AWAY};
@@ -28,6 +30,7 @@ use crate::host::ssh::client::{Banners, Client, Fault, Lost, config};
 use crate::host::ssh::keys::KeyCache;
 use crate::host::ssh::target::Target;
 use imgctl_base::error::{Error, Result};
+use imgctl_base::fs::directory::read_text;
 
 /// Maximum number of connections to a host that closes them after a number of login attempts.
 const MOST_CALLS: usize = 6;
@@ -142,7 +145,14 @@ async fn handshake(
     let list = target.host_key_algorithms.as_deref();
     let banners = Banners::default();
     let client = Client::new(target, known, lost.clone(), banners.clone());
-    let shaken = client::connect_stream(config, stream, client);
+    let sessions = sessions().map_err(Trouble::Final)?;
+    let shaken = sessions.spawn(client::connect_stream(config, stream, client));
+    let shaken = async {
+        shaken.await.unwrap_or_else(|error| {
+            let ended = Error::failed("the SSH handshake ended unexpectedly").caused_by(error);
+            Err(Fault::Ours(ended))
+        })
+    };
     match tokio::time::timeout(target.connect_timeout, shaken).await {
         Ok(Ok(handle)) if proves_with_sha1(&handle) && !host_may_use_sha1(list) => {
             Err(Trouble::Final(only_sha1(target)))
@@ -199,6 +209,14 @@ async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
         std::io::ErrorKind::ConnectionRefused => {
             unreachable(target, "connection refused: is sshd running there?")
         }
+        // The kernel wants to know the interface.
+        std::io::ErrorKind::InvalidInput => {
+            return Err(Trouble::Final(
+                Error::usage(format!("{} has no address that leads to it", target.label))
+                    .caused_by(error)
+                    .hint("use its global address: a link-local one (fe80::) needs an interface"),
+            ));
+        }
         _ => base(target).caused_by(error),
     };
     Err(if reset { Trouble::Passing(error) } else { Trouble::Final(error) })
@@ -239,13 +257,21 @@ fn understand(target: &Target, error: russh::Error) -> Trouble {
         }
         let told =
             Error::network(format!("{} and imgctl have no algorithm in common", target.label));
-        return Trouble::Final(told.caused_by(error).hint("update sshd on the host"));
+        return Trouble::Final(told.caused_by(error).hint(
+            "allow one of them in sshd_config on the host (`sshd -T` shows KexAlgorithms, Ciphers, \
+             MACs), or update an sshd that has none of them",
+        ));
     }
     let told = base(target).caused_by(error);
     if passing { Trouble::Passing(told) } else { Trouble::Final(told) }
 }
 
-static RESOLVER: OnceLock<TokioResolver> = OnceLock::new();
+const HOSTS_FILE: &str = "/etc/hosts";
+/// Maximum size of the hosts file, in bytes.
+const MOST_HOSTS: u64 = 16 << 20;
+
+/// Of IPv6 and of IPv4: one that gets no answer does not spoil the other's.
+static RESOLVERS: [OnceLock<TokioResolver>; 2] = [OnceLock::new(), OnceLock::new()];
 /// Addresses of names that were resolved before, used if a later lookup fails.
 static KNOWN: Mutex<BTreeMap<String, Vec<IpAddr>>> = Mutex::new(BTreeMap::new());
 
@@ -254,11 +280,9 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found = tokio::time::timeout(patience, resolver()?.lookup_ip(name))
-        .await
-        .map_err(|_| unknown(name).caused_by("the name servers do not respond"))
-        .and_then(|found| found.map_err(|error| unknown(name).caused_by(unresolved(&error))))
-        .map(|found| found.iter().collect::<Vec<IpAddr>>());
+    let text = read_text(Path::new(HOSTS_FILE), MOST_HOSTS).ok().flatten().unwrap_or_default();
+    let listed = in_hosts_file(&text, name);
+    let found = if listed.is_empty() { ask_servers(name, patience).await } else { Ok(listed) };
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let addresses = match (found, known.get(name)) {
         (Ok(found), _) if !found.is_empty() => {
@@ -271,6 +295,52 @@ pub(super) async fn resolve(name: &str, port: u16, patience: Duration) -> Result
     };
     let sockets = addresses.into_iter();
     Ok(sockets.map(|ip| SocketAddr::new(ip, port)).collect())
+}
+
+/// Returns the addresses that the system last found for the name of a host that was connected to, in
+/// this process; none for addresses.
+pub fn resolved(name: &str) -> Vec<IpAddr> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.get(name).cloned().unwrap_or_default()
+}
+
+/// Returns the addresses of a name in a hosts file. What is there needs no name server, which may be
+/// out of reach.
+fn in_hosts_file(text: &str, name: &str) -> Vec<IpAddr> {
+    let name = name.trim_end_matches('.');
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        if let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok())
+            && words.any(|word| word.eq_ignore_ascii_case(name))
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// Asks the name servers for addresses of both families.
+async fn ask_servers(name: &str, patience: Duration) -> Result<Vec<IpAddr>> {
+    let (six, four) =
+        (resolver(LookupIpStrategy::Ipv6Only)?, resolver(LookupIpStrategy::Ipv4Only)?);
+    let six = tokio::time::timeout(patience, six.lookup_ip(name));
+    let four = tokio::time::timeout(patience, four.lookup_ip(name));
+    let mut found = Vec::new();
+    let mut failure = None;
+    let (six, four) = tokio::join!(six, four);
+    for answer in [six, four] {
+        match answer {
+            Ok(Ok(addresses)) => found.extend(addresses.iter()),
+            Ok(Err(error)) => failure = Some(unresolved(&error)),
+            Err(_) => failure = Some("the name servers do not respond".to_owned()),
+        }
+    }
+    match failure {
+        Some(why) if found.is_empty() => Err(unknown(name).caused_by(why)),
+        _ => Ok(found),
+    }
 }
 
 /// Says why a name has no address. The error itself prints the query in the form for debugging.
@@ -291,8 +361,9 @@ fn unknown(name: &str) -> Error {
     )
 }
 
-fn resolver() -> Result<&'static TokioResolver> {
-    if let Some(resolver) = RESOLVER.get() {
+fn resolver(family: LookupIpStrategy) -> Result<&'static TokioResolver> {
+    let cell = &RESOLVERS[usize::from(matches!(family, LookupIpStrategy::Ipv4Only))];
+    if let Some(resolver) = cell.get() {
         return Ok(resolver);
     }
     let mut builder = TokioResolver::builder_tokio().unwrap_or_else(|error| {
@@ -301,11 +372,11 @@ fn resolver() -> Result<&'static TokioResolver> {
         let provider = TokioRuntimeProvider::default();
         TokioResolver::builder_with_config(ResolverConfig::default(), provider)
     });
-    builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+    builder.options_mut().ip_strategy = family;
     let made = builder
         .build()
         .map_err(|error| Error::failed("cannot set up name resolution").caused_by(error))?;
-    Ok(RESOLVER.get_or_init(|| made))
+    Ok(cell.get_or_init(|| made))
 }
 
 #[cfg(test)]
@@ -322,6 +393,19 @@ mod tests {
         let local = block_on(resolve("localhost", 2222, patience)).unwrap();
         assert!(!local.is_empty());
         assert!(local.iter().all(|address| address.ip().is_loopback()));
+    }
+
+    #[test]
+    fn the_hosts_file_is_read_as_the_system_reads_it() {
+        let text = "127.0.0.1 localhost\n10.0.0.7\th7.lab H7 # not h8\nfd00::7 h7\n#10.0.0.9 h7\n\
+                    nonsense h7\n10.0.0.7 h7\n";
+        let found = |name: &str| {
+            let all = in_hosts_file(text, name);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found("h7"), ["10.0.0.7", "fd00::7"]);
+        assert_eq!(found("h7.lab."), ["10.0.0.7"]);
+        assert!(found("h8").is_empty() && found("10.0.0.7").is_empty());
     }
 
     #[test]

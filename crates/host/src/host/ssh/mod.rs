@@ -25,6 +25,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::for_login_shell;
 use login_shell::Answer;
 
+pub use dial::resolved;
 pub(super) use keys::KeyCache;
 pub(super) use target::{Hop, Target, configured, parse_jump};
 

@@ -1,0 +1,130 @@
+//! What imgctl keeps running on a member beside its files: the registry, and the timer of its
+//! certificates. What of that something else has stopped or removed, and how it is made again.
+//!
+//! Must not know how either is installed.
+
+use std::sync::Arc;
+
+use crate::pipeline::asked::Asked;
+use crate::pipeline::execution_context::ExecutionContext;
+use crate::pipeline::look::Looks;
+use crate::pipeline::step::{Order, Phase, Step};
+use imgctl_base::{error::Result, workers::map};
+use imgctl_host::agent::protocol::Facts;
+use imgctl_model::context::{ClusterContext, Host};
+use imgctl_runtime::action::Line;
+use imgctl_runtime::{registry, renewal::timer};
+
+/// Words of the answer, one a line.
+const REGISTRY: &str = "registry";
+const TIMER: &str = "timer";
+
+/// What a member lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lacking {
+    pub(crate) registry: bool,
+    pub(crate) timer: bool,
+}
+
+impl Lacking {
+    fn of(answer: &str) -> Self {
+        let has = |word: &str| answer.lines().any(|line| line.trim() == word);
+        Self { registry: has(REGISTRY), timer: has(TIMER) }
+    }
+}
+
+/// Returns the query whose answer names what the member lacks; `None` if nothing should be there. The units
+/// of an adopted cluster are its administrator's.
+fn question(context: &ClusterContext, host: &Host, facts: &Facts) -> Option<Line> {
+    if context.is_adopted() || !facts.systemd {
+        return None;
+    }
+    let mut question = Line::query("");
+    if let Some(access) = context.registry.as_ref().filter(|_| context.serves_registry(host)) {
+        let Line { line, environment, .. } = registry::serves(access);
+        question.line.push_str(&format!("(\n{line}\n) || echo {REGISTRY}\n"));
+        question.environment = environment;
+    }
+    if context.renews_certificates() {
+        let is_there = timer::is_there(context);
+        question.line.push_str(&format!("{{ {is_there}; }} >/dev/null 2>&1 || echo {TIMER}\n"));
+    }
+    question.line.push_str("true");
+    (question.line != "true").then_some(question)
+}
+
+/// Asks a member what it lacks.
+pub(crate) fn lacking(asked: &Asked<'_>, key: &str, facts: &Facts) -> Result<Lacking> {
+    match question(asked.context, asked.host, facts) {
+        Some(line) => Ok(Lacking::of(&asked.line(key, &line)?)),
+        None => Ok(Lacking::default()),
+    }
+}
+
+/// Returns the phase that makes again what members lack. A member that does not answer the question is
+/// left to the steps that follow.
+pub(crate) fn repair<'h>(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    members: impl IntoIterator<Item = &'h Host>,
+    looks: &Looks,
+) -> Result<Phase> {
+    let pool = Arc::clone(&execution.pool);
+    let ask = |host: &Host| {
+        let Some(Ok(facts)) = looks.get(&host.id()) else { return Lacking::default() };
+        if question(context, host, facts).is_none() {
+            return Lacking::default();
+        }
+        let asked = pool.agent(host).and_then(|agent| {
+            let asked = Asked { context, host, agent: &*agent, pool: pool.as_ref() };
+            lacking(&asked, "kept", facts)
+        });
+        asked.unwrap_or_default()
+    };
+    let members: Vec<&Host> = members.into_iter().collect();
+    let found = map(members.iter().copied(), execution.parallel, |host| (host.id(), ask(host)));
+    let found: std::collections::BTreeMap<String, Lacking> = found.into_iter().collect();
+    Phase::new("repair", Order::Parallel).over(members, |host| {
+        let lacking = found.get(&host.id()).copied().unwrap_or_default();
+        let mut actions = Vec::new();
+        if lacking.registry {
+            actions.extend((execution.registry)(context, host)?);
+        }
+        if lacking.timer {
+            let runtime = execution.runtime.name();
+            actions.extend(timer::actions(context, host, runtime, execution.validity)?);
+        }
+        Ok(actions.into_iter().map(|action| Step::from(action).always()).collect())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_model::testing;
+
+    #[test]
+    fn members_are_asked_for_what_should_be_there() {
+        let context = testing::context(&["master", "node"]);
+        let systemd = Facts { systemd: true, ..Facts::default() };
+        let asks = |context: &ClusterContext, host: usize, facts: &Facts| {
+            let line = question(context, &context.hosts[host], facts)?.line;
+            let has = |word: &str| line.contains(&format!("|| echo {word}\n"));
+            Some((has(REGISTRY), has(TIMER)))
+        };
+        assert_eq!(asks(&context, 0, &systemd), Some((true, true)));
+        assert_eq!(asks(&context, 1, &systemd), Some((false, true)));
+        // Without systemd, imgctl has no units there.
+        assert_eq!(asks(&context, 0, &Facts::default()), None);
+        let without = ClusterContext { renew_certificates: Some(false), ..context };
+        assert_eq!(asks(&without, 0, &systemd), Some((true, false)));
+        assert_eq!(asks(&without, 1, &systemd), None);
+    }
+
+    #[test]
+    fn answers_name_what_is_missing() {
+        assert_eq!(Lacking::of(""), Lacking::default());
+        assert_eq!(Lacking::of("timer\n"), Lacking { registry: false, timer: true });
+        assert_eq!(Lacking::of("registry\ntimer\n"), Lacking { registry: true, timer: true });
+    }
+}
