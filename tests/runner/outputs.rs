@@ -51,11 +51,13 @@ const READ: &[&str] = &[
     "cache-from",
     "cache-to",
     "cert-dir",
+    "chart",
     "config-file",
     "dest-cert-dir",
     "encrypt-state",
     "encrypt-to",
     "file",
+    "from-helm",
     "from-snapshot",
     "host",
     "htpasswd",
@@ -76,6 +78,7 @@ const READ: &[&str] = &[
     "pk",
     "pk-passwd-file",
     "plan-file",
+    "registry",
     "registry-dir",
     "registry-hosts",
     "request",
@@ -98,7 +101,6 @@ const READ: &[&str] = &[
     "token-file",
     "trusted-root",
     "values",
-    "registry",
 ];
 #[test]
 fn every_flag_with_a_file_is_known_as_read_or_written() {

@@ -1,7 +1,7 @@
 //! Decides what to do about a step, given an earlier run's records of it.
 
 use crate::pipeline::step::Step;
-use imgctl_base::error::Error;
+use imgctl_base::error::{Error, Kind};
 use imgctl_journal::event::Outcome;
 use imgctl_journal::{Past, PastStep};
 use imgctl_runtime::action::Repeat;
@@ -19,6 +19,17 @@ pub enum Decision {
     Do(u32),
     /// The step must not be repeated, and its result is unknown.
     Stop(Error),
+}
+
+/// Whether the command of a step may run on its host although an error has come back. A login that is refused for a moment (a host that
+/// boots, sudo whose rules are written anew) says as little about the command as a lost connection: a new attempt would start it
+/// beside itself.
+pub(super) fn may_still_run(error: &Error, is_on_host: bool) -> bool {
+    match error.kind() {
+        Kind::Network => true,
+        Kind::Denied => is_on_host,
+        _ => false,
+    }
 }
 
 pub fn decide(
@@ -94,6 +105,15 @@ mod tests {
         step.id = "init/h/x".to_owned();
         (step.repeat, step.always) = (repeat, always);
         step
+    }
+
+    #[test]
+    fn a_refused_login_says_nothing_about_the_command() {
+        let refused = Error::denied("h1 does not let deploy log in");
+        assert!(may_still_run(&refused, true));
+        assert!(!may_still_run(&refused, false));
+        assert!(may_still_run(&Error::new(Kind::Network, "cut"), false));
+        assert!(!may_still_run(&Error::failed("exit code 1"), true));
     }
 
     fn past(step: &Step, outcome: Option<Outcome>, same: bool) -> Past {

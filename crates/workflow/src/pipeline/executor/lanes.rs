@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::pipeline::executor::decision::{Decision, decide, unknown_end};
+use crate::pipeline::executor::decision::{Decision, decide, may_still_run, unknown_end};
 use crate::pipeline::executor::log::{StepLog, file_safe};
 use crate::pipeline::executor::running::{StepWatch, WatchedPool};
 use crate::pipeline::executor::{Failure, Run, millis};
 use crate::pipeline::step::{OnFailure, Order, Phase, Step, StepContext, Work};
-use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::error::{Error, Result};
 use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::OutputLine;
 use imgctl_journal::Record;
@@ -194,7 +194,7 @@ impl Task<'_> {
                     Outcome::Interrupted
                 }
                 Err(_) if unknown.is_some() => Outcome::Unknown,
-                Err(error) if error.kind() == Kind::Network => Outcome::Lost,
+                Err(error) if may_still_run(error, host.is_some()) => Outcome::Lost,
                 Err(_) => Outcome::Failed,
             };
             if let Err(error) = &result {

@@ -6,6 +6,7 @@ use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 
+use crate::pipeline::executor::decision::may_still_run;
 use crate::pipeline::executor::lanes::{Ending, Task};
 use crate::pipeline::executor::{Run, running::WatchedPool};
 use crate::pipeline::step::{BatchWork, Lane, Phase, Step, StepContext};
@@ -126,7 +127,9 @@ impl Round<'_> {
         let outcome = match &result {
             Ok(()) => Outcome::Done,
             Err(_) if run.interrupt.is_urgent() => Outcome::Interrupted,
-            Err(error) if error.kind() == Kind::Network => Outcome::Lost,
+            Err(error) if may_still_run(error, host != CONTROLLER && host != REGISTRY) => {
+                Outcome::Lost
+            }
             Err(_) => Outcome::Failed,
         };
         let attempt = self.attempt_of(task.step);
