@@ -27,14 +27,28 @@ pub fn csv(line: &str) -> Vec<String> {
 
 /// Returns a text whose URLs have lost their user and password: what may be shown, kept in histories and written to documents.
 pub fn without_logins(text: &str) -> Cow<'_, str> {
+    with_logins_as(text, |_| String::new())
+}
+
+/// The same with asterisks, so that places in the text stay where they are.
+pub fn masked_logins(text: &str) -> Cow<'_, str> {
+    with_logins_as(text, |login| "*".repeat(login.len() - 1) + "@")
+}
+
+/// Replaces the user and the password of each URL, with the `@` behind them.
+fn with_logins_as(text: &str, shown: impl Fn(&str) -> String) -> Cow<'_, str> {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         let is_end = |c: char| c.is_whitespace() || "/?#\"'`".contains(c);
         let authority = &after[..after.find(is_end).unwrap_or(after.len())];
+        let (login, behind) = after.split_at(authority.rfind('@').map_or(0, |at| at + 1));
         kept.push_str(before);
-        rest = &after[authority.rfind('@').map_or(0, |at| at + 1)..];
+        if !login.is_empty() {
+            kept.push_str(&shown(login));
+        }
+        rest = behind;
     }
     if kept.is_empty() {
         return Cow::Borrowed(text);
@@ -266,6 +280,7 @@ mod tests {
         ] {
             assert_eq!(without_logins(text), expected);
         }
+        assert_eq!(masked_logins("ADD http://me:pw@h/a /b"), "ADD http://*****@h/a /b");
     }
     use proptest::prelude::*;
 

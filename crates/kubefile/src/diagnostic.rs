@@ -13,6 +13,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, normali
 use super::expand::ExpandError;
 use imgctl_base::error::Error;
 use imgctl_base::place::Place;
+use imgctl_base::text::masked_logins;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,11 +124,12 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, name: &str, source: 
         None => diagnostic.message.clone(),
     };
     let excerpt = excerpt(source, diagnostic.span);
+    let text = masked_logins(excerpt.text);
     // The renderer makes titles and source lines safe for terminals, but not the path and the help
     // text, which may quote the file as well.
     let annotation = AnnotationKind::Primary.span(excerpt.mark);
     let mut group = Group::with_title(level.primary_title(title)).element(
-        Snippet::source(excerpt.text)
+        Snippet::source(&*text)
             .path(normalize_untrusted_str(name))
             .line_start(excerpt.first_line)
             .annotation(annotation),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clusterfile::{Adopted, Clusterfile, Mount, Surroundings};
+use crate::clusterfile::{Adopted, Clusterfile, Mount, Phase, Surroundings};
 use crate::context::{ClusterContext, Paths};
 use crate::image::{ClusterImage, DISTRIBUTION_LABELS, ImageKind, TYPE_LABELS};
 use crate::state_files::StateFiles;
@@ -38,6 +38,7 @@ impl ClusterContext {
             documents: clusterfile.documents.clone(),
             adopted: cluster.status.adopted.as_ref().map(Adopted::image),
             unfinished: None,
+            in_process: cluster.status.phase == Some(Phase::InProcess),
             renew_certificates: cluster.renew_certificates,
             share_images: cluster.share_images,
             shared: SharedCache::default(),

@@ -32,6 +32,7 @@ pub fn context(roles: &[&str]) -> ClusterContext {
     ClusterContext {
         adopted: None,
         unfinished: None,
+        in_process: false,
         uid: None,
         renew_certificates: None,
         share_images: None,

@@ -102,12 +102,7 @@ fn who_logs_in_is_neither_shown_nor_kept() {
     // Nothing listens there.
     let gone = format!("FROM scratch\nADD http://me:hidden@127.0.0.1:{}/file /\n", free_port());
     let said = language.build(&gone, &[]).fails(NETWORK).stderr();
-    // The excerpt of the file has what the file has.
-    let own = said.lines().filter(|line| !line.contains(" | ADD"));
-    assert!(
-        own.clone().count() > 2 && own.into_iter().all(|line| !line.contains("hidden")),
-        "{said}"
-    );
+    assert!(said.contains("ADD http://*********@127.0.0.1") && !said.contains("hidden"), "{said}");
 }
 
 #[test]

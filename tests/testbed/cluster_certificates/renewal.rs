@@ -220,5 +220,8 @@ fn put_back(bed: &Bed) {
     bed.says(2, &format!("mv {health}.good {health}; rm /run/certificates-second"));
     assert!(check_now(bed, 2));
     assert_eq!(record(bed, 2)["state"], "well");
+    let stopped = run(bed, &["status"]).fails(10);
+    assert!(stopped.stdout().contains("the timer that renews"), "{}", stopped.report());
+    bed.says(2, &format!("systemctl start {UNIT}.timer"));
     assert_ne!(bed.says(2, "cat /etc/etcd/pki/*.crt | sha256sum"), old);
 }

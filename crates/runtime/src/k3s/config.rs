@@ -384,6 +384,7 @@ pub(super) mod tests {
         ClusterContext {
             adopted: None,
             unfinished: None,
+            in_process: false,
             uid: None,
             renew_certificates: None,
             share_images: None,

@@ -49,6 +49,7 @@ pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) ->
     ClusterContext {
         adopted: None,
         unfinished: None,
+        in_process: false,
         uid: None,
         renew_certificates: None,
         share_images: None,

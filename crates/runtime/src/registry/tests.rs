@@ -36,6 +36,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
         adopted: None,
         unfinished: None,
+        in_process: false,
         uid: None,
         renew_certificates: None,
         share_images: None,

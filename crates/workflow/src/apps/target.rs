@@ -91,6 +91,7 @@ impl Target {
             images,
             adopted: None,
             unfinished: None,
+            in_process: false,
             uid: None,
             renew_certificates: None,
             share_images: None,

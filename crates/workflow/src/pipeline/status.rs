@@ -267,7 +267,10 @@ fn of_host(
         status.peers = Some(answers);
     }
     // The registry was asked for itself, also where it has no unit.
-    if let Ok(Lacking { timer: true, .. }) = kept::lacking(&site, &format!("{key}.kept"), &facts) {
+    if !context.in_process
+        && let Ok(Lacking { timer: true, .. }) =
+            kept::lacking(&site, &format!("{key}.kept"), &facts)
+    {
         status.problems.push(
             "the timer that renews its certificates is gone or stopped; `imgctl run` starts it again"
                 .to_owned(),

@@ -513,6 +513,7 @@ pub fn sample_context(name: &str, hosts: Vec<Host>, state: &Path) -> ClusterCont
     ClusterContext {
         adopted: None,
         unfinished: None,
+        in_process: false,
         uid: None,
         renew_certificates: None,
         share_images: None,
