@@ -1,5 +1,5 @@
-//! What a new version of an image changes, as a text for a terminal or Markdown for a pull request. Writes text only; must not know
-//! where the data come from.
+//! Renders the changes in a new version of an image as terminal text or as Markdown for a pull request. Must not know where the data
+//! come from.
 
 use imgctl_base::size::human;
 use imgctl_base::text::Lines;
@@ -7,7 +7,7 @@ use imgctl_report::model::comparison::{
     Change, Comparison, ImageChange, ImageVersion, NamedChange, Transfer,
 };
 
-/// How many lines below an item, and files, a text for people lists.
+/// Maximum number of lines below one item.
 const MOST: usize = 12;
 
 /// What the text is for.
@@ -33,54 +33,73 @@ pub(crate) fn release_note(new: &str, compared: &Comparison, form: Form) -> Line
     let old = compared.name.as_deref().unwrap_or(&compared.digest);
     let sections = sections(compared);
     let mut lines = Lines::default();
-    match form {
-        Form::Terminal => lines.line(format!("{old} -> {new}")),
-        Form::Markdown => lines.line(format!("## {} → {}", code(old), code(new))),
-    };
+    lines.line(form.title(old, new));
     if sections.is_empty() {
         lines.line("").line("Nothing differs.");
         return lines;
     }
     for Section { title, items } in sections {
-        lines.line("");
-        match form {
-            Form::Terminal => lines.line(&title),
-            Form::Markdown => lines.line(format!("### {title}")).line(""),
-        };
+        lines.line("").line(form.heading(&title));
+        if form == Form::Markdown {
+            lines.line("");
+        }
         for Item { change, text, below } in items {
-            let mark = match (change, form) {
-                (None, _) => "",
-                (Some(Change::Added), _) => "+ ",
-                (Some(Change::Changed), _) => "~ ",
-                (Some(Change::Removed), _) => "- ",
-            };
-            let word = match change {
-                None => "",
-                Some(Change::Added) => "added: ",
-                Some(Change::Changed) => "",
-                Some(Change::Removed) => "removed: ",
-            };
-            match form {
-                Form::Terminal => lines.line(format!("  {mark}{text}")),
-                Form::Markdown => lines.line(format!("- {word}{}", markdown(&text))),
-            };
-            let rest = below.len().saturating_sub(MOST);
+            lines.line(form.item(change, &text));
             for line in below.iter().take(MOST) {
-                match form {
-                    Form::Terminal => lines.line(format!("      {line}")),
-                    Form::Markdown => lines.line(format!("  - {}", markdown(line))),
-                };
+                lines.line(form.below(line));
             }
+            let rest = below.len().saturating_sub(MOST);
             if rest > 0 {
-                let more = format!("and {rest} more; --json lists all");
-                match form {
-                    Form::Terminal => lines.line(format!("      {more}")),
-                    Form::Markdown => lines.line(format!("  - {more}")),
-                };
+                lines.line(form.below(&format!("and {rest} more; --json lists all")));
             }
         }
     }
     lines
+}
+
+impl Form {
+    fn title(self, old: &str, new: &str) -> String {
+        match self {
+            Self::Terminal => format!("{old} -> {new}"),
+            Self::Markdown => format!("## {} → {}", code(old), code(new)),
+        }
+    }
+
+    fn heading(self, title: &str) -> String {
+        match self {
+            Self::Terminal => title.to_owned(),
+            Self::Markdown => format!("### {title}"),
+        }
+    }
+
+    fn item(self, change: Option<Change>, text: &str) -> String {
+        match self {
+            Self::Terminal => {
+                let mark = match change {
+                    None => "",
+                    Some(Change::Added) => "+ ",
+                    Some(Change::Changed) => "~ ",
+                    Some(Change::Removed) => "- ",
+                };
+                format!("  {mark}{text}")
+            }
+            Self::Markdown => {
+                let word = match change {
+                    None | Some(Change::Changed) => "",
+                    Some(Change::Added) => "added: ",
+                    Some(Change::Removed) => "removed: ",
+                };
+                format!("- {word}{}", markdown(text))
+            }
+        }
+    }
+
+    fn below(self, line: &str) -> String {
+        match self {
+            Self::Terminal => format!("      {line}"),
+            Self::Markdown => format!("  - {}", markdown(line)),
+        }
+    }
 }
 
 fn sections(compared: &Comparison) -> Vec<Section> {

@@ -1,8 +1,7 @@
-//! What the expressions of a project's bake files may take together: memory of the values that they make, and steps. Must not know
-//! expressions or functions.
+//! Limits on the memory and steps of all expressions in a project's bake files. Must not know expressions or functions.
 //!
-//! Memory that is freed again is not given back, so the sum bounds what can be alive at any time. It is counted before a value is made:
-//! the process never asks for memory that the limits do not allow.
+//! Freed memory is not credited back, so the total bounds what can be live at any time. Each value is counted before it is created:
+//! the process never allocates more than the limits allow.
 
 use std::cell::Cell;
 
@@ -17,7 +16,7 @@ const MOST_STEPS: u64 = 4_000_000;
 /// Memory of a value besides its text, in bytes.
 pub(crate) const NODE: usize = 80;
 
-/// What is spent so far.
+/// What has been used so far.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     made: Cell<usize>,

@@ -21,7 +21,7 @@ const LONGEST: usize = 4 << 20;
 
 /// Names that are not local to an expression.
 pub(crate) trait Names {
-    /// What all expressions may take together.
+    /// Limits that all expressions share.
     fn budget(&self) -> &Budget;
     fn variable(&self, name: &str, depth: usize) -> Outcome<Value>;
     /// Returns an attribute of a target, for `target.NAME.ATTRIBUTE`.

@@ -13,13 +13,13 @@ use crate::value::{Outcome, equal, indexed, number, numeric, text, truth};
 /// Maximum number of items that `range` makes.
 const MOST_ITEMS: f64 = 1024.0;
 
-/// What a call takes at most: memory of its result and on the way, and comparisons.
+/// Upper bounds on a call: memory, including temporary values, and comparisons.
 pub(crate) struct Cost {
     pub(crate) bytes: usize,
     pub(crate) steps: u64,
 }
 
-/// Returns what a call takes, before it is made.
+/// Estimates the cost of a call before the call runs.
 pub(crate) fn cost(name: &str, arguments: &[Value]) -> Cost {
     let all: usize = arguments.iter().map(size).sum();
     let length = |at: usize| match arguments.get(at) {
@@ -31,10 +31,12 @@ pub(crate) fn cost(name: &str, arguments: &[Value]) -> Cost {
     let items: usize = (0..arguments.len()).map(length).sum();
     let bytes = match name {
         // Each character becomes a value.
-        "split" | "regexall" | "csvdecode" | "jsondecode" => {
-            let first_line = arguments.first().and_then(Value::as_str).unwrap_or_default();
-            let names = first_line.lines().next().map_or(0, str::len);
-            let lines = if name == "csvdecode" { first_line.lines().count() } else { 0 };
+        "split" | "regexall" | "jsondecode" => all.saturating_mul(NODE),
+        // Each line has the names of the first.
+        "csvdecode" => {
+            let text = arguments.first().and_then(Value::as_str).unwrap_or_default();
+            let names = text.lines().next().map_or(0, str::len);
+            let lines = text.lines().count();
             all.saturating_mul(NODE).saturating_add(lines.saturating_mul(names))
         }
         // Between any two characters.
@@ -458,7 +460,7 @@ impl Call<'_> {
         if step == 0.0 || (end - start) / step > MOST_ITEMS {
             return Err(format!("it makes more than {MOST_ITEMS} items"));
         }
-        // Adding a step to a large number may leave it as it is.
+        // Adding a small step to a large number may not change it.
         let items = (0..MOST_ITEMS as u32).map(|count| start + f64::from(count) * step);
         let items = items.take_while(|at| if step > 0.0 { *at < end } else { *at > end });
         Ok(Value::Array(items.map(numeric).collect()))

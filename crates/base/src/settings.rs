@@ -166,8 +166,8 @@ fn kinds(property: &Value) -> Vec<&str> {
     }
 }
 
-/// Returns the value of a variable, which is a text, as the type that its property has. A text that does not
-/// fit stays one, which violates the schema.
+/// Converts the text of a variable to the type of its property. A text that cannot be converted stays a string, which then
+/// violates the schema.
 fn typed(text: &str, property: &Value) -> Value {
     let kinds = kinds(property);
     let parsed: Option<Value> = serde_json::from_str(text.trim()).ok();

@@ -25,12 +25,12 @@ pub fn csv(line: &str) -> Vec<String> {
     fields
 }
 
-/// Returns a text whose URLs have lost their user and password: what may be shown, kept in histories and written to documents.
+/// Returns `text` with the user and password removed from its URLs, for messages, histories and documents.
 pub fn without_logins(text: &str) -> Cow<'_, str> {
     with_logins_as(text, |_| String::new())
 }
 
-/// The same with asterisks, so that places in the text stay where they are.
+/// Like [`without_logins`], but replaces them with asterisks so that positions in the text stay the same.
 pub fn masked_logins(text: &str) -> Cow<'_, str> {
     with_logins_as(text, |login| "*".repeat(login.len() - 1) + "@")
 }

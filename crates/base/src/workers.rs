@@ -36,7 +36,7 @@ pub fn for_each<T: Send>(
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 std::thread::Builder::new()
-                    .name("transfer".to_owned())
+                    .name("worker".to_owned())
                     .spawn_scoped(scope, one)
                     .doing(|| "cannot start a thread".to_owned())?;
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::configuration::settings;
 use crate::embedded::{self, EmbeddedLayers};
-use crate::embedded_packages::Layers;
+use crate::embedded_packages::{Layers, versions};
 use crate::objects::Candidates;
 use crate::{Inspected, cut};
 use imgctl_base::error::Result;
@@ -81,7 +81,7 @@ pub(super) fn compare(
         charts: candidates.charts(before, after)?,
         objects: candidates.objects(before, after)?,
         files,
-        packages: changes(&versions(before), &versions(after)),
+        packages: changes(&versions(&before.packages.list), &versions(&after.packages.list)),
     })
 }
 
@@ -157,7 +157,7 @@ fn by_repository<'a>(described: &'a Inspected<'_>) -> BTreeMap<&'a str, Vec<Embe
     all
 }
 
-/// Returns the embedded images that differ, sorted by repository.
+/// Returns the changed embedded images, sorted by repository.
 fn images(before: &Inspected<'_>, after: &Inspected<'_>) -> Vec<ImageChange> {
     let (mut old, mut new) = (by_repository(before), by_repository(after));
     let repositories: BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
@@ -236,19 +236,6 @@ fn newest_first(one: &ImageVersion, other: &ImageVersion) -> Ordering {
         (None, Some(_)) => Ordering::Greater,
         (None, None) => other.cmp(one),
     }
-}
-
-fn versions(described: &Inspected<'_>) -> BTreeMap<String, String> {
-    let mut versions: BTreeMap<String, String> = BTreeMap::new();
-    for package in &described.packages.list {
-        // Several versions or architectures of one package are one row.
-        let all = versions.entry(package.name.clone()).or_default();
-        if !all.is_empty() {
-            all.push_str(", ");
-        }
-        all.push_str(&package.version);
-    }
-    versions
 }
 
 /// Returns what differs between two lists, sorted by name.

@@ -3,30 +3,29 @@
 use std::collections::BTreeMap;
 
 use crate::cut;
-use imgctl_base::image::config::{ContainerConfig, ImageConfig};
+use imgctl_base::image::ImageConfig;
 
 /// Maximum length of a value, in bytes.
 const LONGEST_VALUE: usize = 1024;
 
-/// Returns all settings, each under the word that a person has for it: `label version`, `variable PATH`, `command`.
+/// Returns all settings under familiar names: `label version`, `variable PATH`, `command`.
 pub(super) fn settings(config: &ImageConfig) -> BTreeMap<String, String> {
-    let ContainerConfig { user, env, labels, working_dir, stop_signal, .. } = &config.config;
+    let inner = &config.config;
     let mut all = BTreeMap::new();
-    for (name, value) in labels {
+    for (name, value) in &inner.labels {
         all.insert(format!("label {name}"), cut(value, LONGEST_VALUE));
     }
-    for variable in env {
+    for variable in &inner.env {
         let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
         all.insert(format!("variable {name}"), cut(value, LONGEST_VALUE));
     }
     let words = |words: &[String]| serde_json::to_string(words).unwrap_or_default();
     let keys = |keys: Vec<&String>| keys.into_iter().cloned().collect::<Vec<_>>().join(" ");
-    let inner = &config.config;
     for (name, value) in [
         ("architecture", config.platform().to_string()),
-        ("user", user.clone()),
-        ("working directory", working_dir.clone()),
-        ("stop signal", stop_signal.clone()),
+        ("user", inner.user.clone()),
+        ("working directory", inner.working_dir.clone()),
+        ("stop signal", inner.stop_signal.clone()),
         ("entrypoint", inner.entrypoint.as_deref().map(words).unwrap_or_default()),
         ("command", inner.cmd.as_deref().map(words).unwrap_or_default()),
         ("shell", inner.shell.as_deref().map(words).unwrap_or_default()),

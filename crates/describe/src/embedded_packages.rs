@@ -9,6 +9,7 @@ use crate::go_program;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers;
+use imgctl_report::model::image as model;
 use imgctl_store::layer::whiteout::{Marker, marker};
 use imgctl_store::layer::{Entry, Expected, LayerPath, Limits, scan};
 use imgctl_trust::sbom::contents::Contents;
@@ -36,7 +37,7 @@ struct Found {
     removed: Vec<LayerPath>,
 }
 
-/// The layers that were read, each once, however many images have them.
+/// The layers, each read once even if several images share it.
 pub(super) struct Layers(BTreeMap<Digest, Result<Found, String>>);
 
 impl Layers {
@@ -72,13 +73,26 @@ impl Layers {
             files.extend(&found.files);
         }
         let all: BTreeSet<&Package> = files.into_values().flatten().collect();
-        let mut versions: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for package in all {
-            versions.entry(package.name.clone()).or_default().insert(&package.version);
-        }
-        let joined = |versions: BTreeSet<&str>| versions.into_iter().collect::<Vec<_>>().join(", ");
-        Ok(versions.into_iter().map(|(name, versions)| (name, joined(versions))).collect())
+        Ok(joined(all.into_iter().map(|package| (&*package.name, &*package.version))))
     }
+}
+
+/// Returns the versions of packages by name.
+pub(super) fn versions(packages: &[model::Package]) -> BTreeMap<String, String> {
+    joined(packages.iter().map(|package| (&*package.name, &*package.version)))
+}
+
+/// Several versions or architectures of one package are one row.
+fn joined<'a>(packages: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    let mut versions: BTreeMap<String, String> = BTreeMap::new();
+    for (name, version) in packages {
+        let all = versions.entry(name.to_owned()).or_default();
+        if !all.is_empty() {
+            all.push_str(", ");
+        }
+        all.push_str(version);
+    }
+    versions
 }
 
 /// Reads one layer of the embedded registry.

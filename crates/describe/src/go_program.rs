@@ -3,6 +3,8 @@
 
 use std::io::BufRead;
 
+use memchr::memmem;
+
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_trust::sbom::packages::Package;
 
@@ -34,7 +36,7 @@ pub(super) fn modules(content: &mut dyn BufRead) -> Result<Vec<Package>> {
             is_first = false;
         }
         let is_end = count == 0;
-        while let Some(at) = position(&window, MAGIC) {
+        while let Some(at) = memmem::find(&window, MAGIC) {
             window.drain(..at);
             match table(&window) {
                 Some(text) => return Ok(parse(&text)),
@@ -51,10 +53,6 @@ pub(super) fn modules(content: &mut dyn BufRead) -> Result<Vec<Package>> {
             window.drain(..window.len() - kept);
         }
     }
-}
-
-fn position(window: &[u8], wanted: &[u8]) -> Option<usize> {
-    memchr::memmem::find(window, wanted)
 }
 
 /// Reads both strings behind the header; `None` if they are not there, or not yet in whole.

@@ -28,7 +28,7 @@ pub(super) struct Candidates {
     charts: BTreeSet<LayerPath>,
 }
 
-/// What an object is known by: group, kind, namespace, name.
+/// The identity of an object: group, kind, namespace, name.
 type Key = (String, String, Option<String>, String);
 
 struct Object {
@@ -66,7 +66,7 @@ impl Candidates {
         }
     }
 
-    /// Returns the objects that differ, sorted.
+    /// Returns the changed objects, sorted by kind and name.
     pub(super) fn objects(
         &self,
         before: &Inspected<'_>,
@@ -106,7 +106,7 @@ impl Candidates {
         Ok(changes)
     }
 
-    /// Returns the charts that differ, sorted by path.
+    /// Returns the changed charts, sorted by path.
     pub(super) fn charts(
         &self,
         before: &Inspected<'_>,
@@ -170,7 +170,7 @@ fn is_file(image: &Inspected<'_>, path: &LayerPath) -> bool {
 
 /// Reads the objects of those of `paths` that the image has.
 fn objects(image: &Inspected<'_>, paths: &[LayerPath]) -> Result<BTreeMap<Key, Object>> {
-    // What a link leads to is there under its own path.
+    // The target of a link is listed under its own path.
     let paths: Vec<LayerPath> = paths.iter().filter(|path| is_file(image, path)).cloned().collect();
     let mut found = BTreeMap::new();
     for (path, content) in paths.iter().zip(image.contents.read(&paths, LONGEST_FILE)?) {

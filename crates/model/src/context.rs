@@ -58,7 +58,7 @@ pub struct ClusterContext {
     /// The rootfs image that an unfinished run brought to hosts, if the cluster has none: its scripts
     /// clean them.
     pub unfinished: Option<ClusterImage>,
-    /// A run works on the cluster, or was killed: what it makes last may not be there.
+    /// A run is in progress or was killed, so its last results may be missing.
     pub in_process: bool,
     /// `spec.certificates.renew`.
     pub renew_certificates: Option<bool>,

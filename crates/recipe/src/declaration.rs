@@ -82,7 +82,7 @@ pub struct Release {
 pub struct Download {
     /// With `{arch}` for an architecture, or `{name}` for what `name` has for one.
     pub url: String,
-    /// Where it goes in the image: a file, or a directory with a slash at its end.
+    /// Destination in the image: a file, or a directory if it ends with a slash.
     pub to: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub name: BTreeMap<String, String>,

@@ -106,7 +106,7 @@ fn is_free(folder: &Path, path: &str) -> bool {
     above.all(|part| fs::symlink_metadata(folder.join(part)).map_or(true, |found| found.is_dir()))
 }
 
-/// What has been done so far, and is undone unless it is kept.
+/// The changes so far. They are rolled back on drop unless kept.
 #[derive(Default)]
 struct Placing {
     directories: Vec<PathBuf>,

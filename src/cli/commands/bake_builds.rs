@@ -8,8 +8,6 @@ use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
-use clap::{Args as _, Command, FromArgMatches as _};
-
 use crate::cli::commands::bake_flags::{self, Common};
 use crate::cli::commands::build::{self, BuildArgs, Made, Ready};
 use crate::cli::context::Context;
@@ -128,11 +126,7 @@ impl Builds<'_> {
     }
 
     fn parsed(&self, flags: &[String]) -> Result<BuildArgs> {
-        let command = BuildArgs::augment_args(Command::new("build").no_binary_name(true));
-        let mut parsed = command
-            .try_get_matches_from(flags)
-            .and_then(|matches| BuildArgs::from_arg_matches(&matches))
-            .map_err(|error| Error::usage(error.to_string()))?;
+        let mut parsed = BuildArgs::of_flags(flags)?;
         parsed.registry = self.registry.clone();
         parsed.mirror = self.mirror.clone();
         Ok(parsed)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Command, FromArgMatches as _, ValueEnum};
 
 use crate::cli::commands::{
     build_cache::CacheArgs, build_embedding::EmbedArgs, build_output::OutputArgs,
@@ -11,6 +11,7 @@ use crate::cli::commands::{
 use crate::cli::{
     image_options::PolicyArg, mirror_options::MirrorArgs, registry_options::RegistryArgs,
 };
+use imgctl_base::error::{Error, Result};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]
@@ -226,6 +227,16 @@ pub(crate) struct BuildArgs {
 
     #[command(flatten)]
     pub(crate) registry: RegistryArgs,
+}
+
+impl BuildArgs {
+    /// Returns the arguments that the flags of a command line would give.
+    pub(crate) fn of_flags(flags: &[String]) -> Result<Self> {
+        Self::augment_args(Command::new("build").no_binary_name(true))
+            .try_get_matches_from(flags)
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .map_err(|error| Error::usage(error.to_string()))
+    }
 }
 
 impl BuildArgs {

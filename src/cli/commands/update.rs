@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, FromArgMatches as _};
+use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::commands::build_args::BuildArgs;
@@ -99,11 +99,7 @@ fn relock(args: &UpdateArgs, context: &Context) -> Result<()> {
     flags.extend(args.file.iter().map(|file| format!("--file={}", file.display())));
     flags.extend(args.charts.flags());
     flags.extend(["--".to_owned(), args.directory.display().to_string()]);
-    let command = BuildArgs::augment_args(Command::new("build").no_binary_name(true));
-    let mut parsed = command
-        .try_get_matches_from(flags)
-        .and_then(|matches| BuildArgs::from_arg_matches(&matches))
-        .map_err(|error| Error::usage(error.to_string()))?;
+    let mut parsed = BuildArgs::of_flags(&flags)?;
     parsed.registry = args.registry.clone();
     let options = build_options::resolve(&parsed, context)?;
     let report = embedding::report(context.store()?, &options, context.ui.reporter())?;

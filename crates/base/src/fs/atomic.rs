@@ -75,8 +75,7 @@ pub fn sync_directory(path: &Path) -> Result<()> {
     }
 }
 
-/// Creates a file that was not there. What another process, or another user of a shared directory, left under this name is removed, and
-/// a link never followed.
+/// Creates a new file. Anything that another process or user left under this name is removed first; links are never followed.
 pub fn create_anew(path: &Path) -> Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o644);
@@ -91,8 +90,7 @@ pub fn create_anew(path: &Path) -> Result<File> {
     created.map(File::from).map_err(std::io::Error::from).path("create", path)
 }
 
-/// Opens a regular file for reading, with links followed. Anything else, such as a FIFO that somebody else put there, is refused, and
-/// opening it has no effect on it.
+/// Opens a regular file for reading and follows links. Anything else, such as a FIFO, is refused; opening it has no side effect.
 pub fn open_regular(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
@@ -102,8 +100,8 @@ pub fn open_regular(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Makes `names`, one below the other, in `directory`. A link in place of one is refused: in a directory that others may write to, it
-/// would lead what is written and removed to anywhere.
+/// Creates the nested directories `names` in `directory`. A link in place of one is refused: in a directory that others can write to,
+/// it would redirect writes and deletions.
 pub fn make_below(directory: &Path, names: &[&str]) -> Result<PathBuf> {
     let mut path = directory.to_owned();
     std::fs::create_dir_all(&path).path("create the directory", &path)?;

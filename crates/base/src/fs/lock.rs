@@ -92,7 +92,7 @@ pub fn is_held(path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> Result<File> {
-    // A link would make a file wherever it leads, and a FIFO would wait for a reader.
+    // Following a link could create a file anywhere, and opening a FIFO could block.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let opened = OpenOptions::new()

@@ -11,16 +11,15 @@ use serde::de::{
 
 use crate::error::{Error, Result};
 
-/// The members of a kind of object that have a meaning, and the objects in them. A list has the members of its items.
+/// The meaningful members of an object, and those of the objects nested in it. A list has the members of its items.
 pub struct Members(pub &'static [(&'static str, Option<&'static Members>)]);
 
-/// Checks that each member of `bytes` that is in `members` has exactly that name, and is there once. What is no JSON is left to the
-/// parser.
+/// Checks that each member listed in `members` is spelled exactly so and occurs once. Invalid JSON is left to the parser.
 pub fn check(bytes: &[u8], members: &'static Members) -> Result<()> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match Object(members).deserialize(&mut reader) {
         Err(error) if error.is_data() => {
-            // The place in the text says nothing to a person.
+            // The line and column do not help a person.
             let told = error.to_string();
             let told = told.split(" at line ").next().unwrap_or_default().to_owned();
             Err(Error::bad_content(told))

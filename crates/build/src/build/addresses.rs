@@ -1,5 +1,4 @@
-//! What ADD takes from addresses: what the lock says that each must give, and what each has given. Must not
-//! know how an address is asked.
+//! The addresses of ADD: what the lock expects of each, and what each returned. Must not know how addresses are fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -23,8 +22,7 @@ impl<'a> Addresses<'a> {
         Self { lock, mirrors, found: Mutex::default() }
     }
 
-    /// Returns what the lock says that `address` gives. With `--locked`, an address that the lock lacks is
-    /// an error.
+    /// Returns the lock's entry for `address`. With `--locked`, a missing entry is an error.
     pub(super) fn locked(&self, address: &str) -> Result<Option<&Given>> {
         let locked = self.lock.in_use().and_then(|lock| lock.addresses.get(address));
         if locked.is_none() && self.lock.is_insisted_on() {
@@ -35,7 +33,7 @@ impl<'a> Addresses<'a> {
         Ok(locked.map(|locked| &locked.given))
     }
 
-    /// Records what `address`, which has no password, has given for `platform`.
+    /// Records what `address`, without a password, returned for `platform`.
     pub(super) fn record(&self, address: &str, given: Given, platform: &Platform) -> Result<()> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let platform = platform.to_string();
@@ -58,7 +56,7 @@ impl<'a> Addresses<'a> {
         Ok(())
     }
 
-    /// Returns the error about `address`, which gave something else than the lock says.
+    /// Returns the error for an `address` whose content differs from the lock.
     pub(super) fn differs(&self, address: &str, expected: &Given, found: &Given) -> Error {
         let name = self.lock.name();
         let hint = match self.mirrors.name_for(address) {
@@ -74,7 +72,7 @@ impl<'a> Addresses<'a> {
         Error::bad_content(format!("it gives {found}, but {name} has {expected}")).hint(hint)
     }
 
-    /// Returns what every address has given.
+    /// Returns what each address returned.
     pub(super) fn into_found(self) -> BTreeMap<String, LockedAddress> {
         self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::build::addresses::Addresses;
 use crate::build::items::{Content, Item, NO_TIME, rewound};
@@ -19,22 +19,18 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher, Platform};
 use imgctl_base::progress::{Reporter, Unit};
 use imgctl_base::text::without_logins;
-use imgctl_registry::tls;
+use imgctl_registry::fetch::{SILENCE, client, network, runtime, without_login};
 use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
 use imgctl_trust::provenance::Material;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{StatusCode, Url};
 
-/// Maximum time to wait for a server without receiving data.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Minimum number of bytes received within that time.
+/// Minimum number of bytes received within [`SILENCE`].
 const LEAST: u64 = 16 << 10;
 /// Free space that a download leaves, in bytes, and after how many bytes it is looked at.
 const RESERVE: u64 = 16 << 20;
 const LOOK_EVERY: u64 = 16 << 20;
-const MOST_REDIRECTS: usize = 10;
 /// Mode of a downloaded file (Dockerfile reference, ADD).
 const DOWNLOADED_MODE: u32 = 0o600;
 /// Size of the buffer of a copy, in bytes.
@@ -67,7 +63,7 @@ pub(super) struct Wanted<'a> {
     pub platform: &'a Platform,
 }
 
-/// Downloads the file, with the secrets for the host that is asked if there are any.
+/// Downloads the file, logging in with the secrets for its host if there are any.
 pub(super) fn fetch(
     store: &Store,
     wanted: &Wanted<'_>,
@@ -78,9 +74,7 @@ pub(super) fn fetch(
         Error::usage(format!("`{}` is not a URL", without_logins(url))).caused_by(error)
     })?;
     let name = file_name(address.path());
-    let mut shown = address.clone();
-    // Only an address without a host has no place for them, and none of HTTP is without one.
-    let _ = (shown.set_username(""), shown.set_password(None));
+    let shown = without_login(&address);
     let mirror = addresses.mirrors.name_for(shown.as_str());
     let doing = || match mirror {
         Some(mirror) => format!("cannot download {shown} from the mirror {mirror}"),
@@ -323,36 +317,6 @@ fn bounded(bytes: Vec<u8>, limit: u64) -> Result<Vec<u8>> {
         return Err(Error::bad_content(format!("it has more than {limit} bytes")));
     }
     Ok(bytes)
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .doing(|| "cannot start the network runtime".to_owned())
-}
-
-fn network(error: reqwest::Error) -> Error {
-    Error::new(Kind::Network, "the transfer failed").caused_by(error.without_url())
-}
-
-fn client() -> Result<reqwest::Client> {
-    tls::builder()?
-        .referer(false)
-        .redirect(Policy::custom(|attempt| {
-            let is_secret = attempt.previous().last().is_some_and(|from| from.scheme() == "https");
-            if is_secret && attempt.url().scheme() != "https" {
-                attempt.error("the server leads from HTTPS to plain HTTP")
-            } else if attempt.previous().len() > MOST_REDIRECTS {
-                attempt.error("too many redirects")
-            } else {
-                attempt.follow()
-            }
-        }))
-        .read_timeout(SILENCE)
-        .connect_timeout(SILENCE)
-        .build()
-        .map_err(|error| Error::failed("cannot create an HTTP client").caused_by(error))
 }
 
 /// Returns the name of a URL's file: the last part of its decoded path (BuildKit, buildah). A

@@ -35,7 +35,7 @@ impl Stage<'_> {
     }
 
     fn dispatch(&mut self, instruction: &Instruction) -> Result<()> {
-        // Histories and messages name the address of ADD, not who logs in there.
+        // Histories and messages must not contain the login of an ADD address.
         let shown = match &instruction.kind {
             InstructionKind::Add(_) => without_logins(&instruction.text),
             _ => instruction.text.as_str().into(),

@@ -154,16 +154,7 @@ pub(super) fn read(options: &Options, context: Option<&ContextTree>) -> Result<L
         path(options)?;
     }
     let (name, bytes) = match &embed.lock_file {
-        Some(path) => {
-            let metadata = std::fs::metadata(path);
-            let is_large = metadata.is_ok_and(|metadata| metadata.len() > MAX_LOCK);
-            if is_large {
-                let name = path.display();
-                return Err(Error::usage(format!("{name} is too large to be a lock file")));
-            }
-            let name = path.display().to_string();
-            (name, std::fs::read(path).path("read", path))
-        }
+        Some(path) => (path.display().to_string(), read_file(path)),
         None => {
             let nothing = || Err(Error::not_found("there is no build context"));
             let read = context.map_or_else(nothing, |c| Files::of(c).read(LOCK_FILE, MAX_LOCK));
@@ -192,13 +183,20 @@ pub(super) fn read(options: &Options, context: Option<&ContextTree>) -> Result<L
 /// Reads the lock at `path`, which must exist.
 pub fn open(path: &Path) -> Result<Lock> {
     let name = path.display().to_string();
-    let file = std::fs::File::open(path).path("open", path)?;
-    let mut text = String::new();
-    file.take(MAX_LOCK + 1).read_to_string(&mut text).path("read", path)?;
-    if text.len() as u64 > MAX_LOCK {
+    let text = String::from_utf8(read_file(path)?)
+        .map_err(|_| Error::usage(format!("{name} is not UTF-8 text")))?;
+    Lock::parse(&text, &name)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let file = std::fs::File::open(path).path("read", path)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_LOCK + 1).read_to_end(&mut bytes).path("read", path)?;
+    if bytes.len() as u64 > MAX_LOCK {
+        let name = path.display();
         return Err(Error::usage(format!("{name} is too large to be a lock file")));
     }
-    Lock::parse(&text, &name)
+    Ok(bytes)
 }
 
 fn write(path: &Path, lock: &Lock) -> Result<()> {

@@ -37,14 +37,14 @@ pub struct Verdict {
     pub outcome: Outcome,
 }
 
-/// How the publisher's word and the lock compare.
+/// The result of comparing the lock with the publisher's statement.
 #[derive(Debug)]
 pub enum Outcome {
     /// The file at this address has the same digest.
     Same(String),
     /// The file at this address has another digest.
     Differs { file: String, stated: Digest },
-    /// The statement at this address is signed by who was asked for.
+    /// The statement at this address is signed by the requested identity.
     Signed(String),
     /// The statement at this address is not valid.
     NotSigned { file: String, error: Error },
@@ -79,7 +79,7 @@ pub fn verify(lock: &Lock, mirrors: &Mirrors, trust: Option<&Trust>) -> Result<V
     Ok(verdicts)
 }
 
-/// What was read so far: files of one folder have the same list.
+/// Files read so far. Addresses in one folder share its checksum list.
 struct Asked<'a> {
     mirrors: &'a Mirrors,
     texts: BTreeMap<String, Option<String>>,

@@ -382,20 +382,12 @@ pub(super) mod tests {
 
     pub(in crate::k3s) fn context(documents: &[&str]) -> ClusterContext {
         ClusterContext {
-            adopted: None,
-            unfinished: None,
-            in_process: false,
-            uid: None,
-            renew_certificates: None,
-            share_images: None,
-            shared: imgctl_model::variables::SharedCache::default(),
             name: "k".to_owned(),
             hosts: vec![
                 host("10.0.0.1", "master"),
                 host("10.0.0.2", "master"),
                 host("10.0.0.3", "node"),
             ],
-            leaving: Vec::new(),
             images: vec![ClusterImage {
                 name: "k3s:v1".to_owned(),
                 mount_name: "k-12345678".to_owned(),
@@ -409,11 +401,10 @@ pub(super) mod tests {
             }],
             paths: Paths::new("/var/lib/sealos", "k"),
             state: imgctl_model::state_files::StateFiles::plain("/nowhere"),
-            environment: std::collections::BTreeMap::new(),
-            flag_environment: std::collections::BTreeMap::new(),
             registry: None,
             vip: Some("10.103.97.2".to_owned()),
             documents: documents.iter().map(|text| yaml::parse(text).unwrap()).collect(),
+            ..imgctl_model::testing::context(&[])
         }
     }
 

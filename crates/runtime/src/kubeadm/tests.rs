@@ -47,24 +47,15 @@ fn rootfs(labels: &[(&str, &str)]) -> ClusterImage {
 
 pub(super) fn context(version: &str, hosts: Vec<Host>, documents: Vec<Value>) -> ClusterContext {
     ClusterContext {
-        adopted: None,
-        unfinished: None,
-        in_process: false,
-        uid: None,
-        renew_certificates: None,
-        share_images: None,
-        shared: imgctl_model::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts,
-        leaving: Vec::new(),
         images: vec![rootfs(&[("version", version), ("image", "ghcr.io/labring/lvscare:v5.0.1")])],
         paths: Paths::new("/var/lib/sealos", "default"),
         state: StateFiles::plain("/nonexistent"),
-        environment: BTreeMap::new(),
-        flag_environment: BTreeMap::new(),
         registry: None,
         vip: Some("10.103.97.2".to_owned()),
         documents,
+        ..imgctl_model::testing::context(&[])
     }
 }
 

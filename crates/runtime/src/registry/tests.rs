@@ -34,20 +34,12 @@ fn host(name: &str, roles: &[&str]) -> Host {
 
 fn context(directory: &Path, port: u16) -> ClusterContext {
     ClusterContext {
-        adopted: None,
-        unfinished: None,
-        in_process: false,
-        uid: None,
-        renew_certificates: None,
-        share_images: None,
-        shared: imgctl_model::variables::SharedCache::default(),
         name: "default".to_owned(),
         hosts: vec![
             host("10.0.0.1", &["master"]),
             host("10.0.0.2", &["master", "registry"]),
             host("10.0.0.3", &["node", "registry"]),
         ],
-        leaving: Vec::new(),
         images: vec![ClusterImage {
             name: "etcd:v1".to_owned(),
             mount_name: "default-1".to_owned(),
@@ -61,8 +53,6 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
         }],
         paths: Paths::new(directory.to_str().unwrap(), "default"),
         state: StateFiles::plain(directory.join("state")),
-        environment: BTreeMap::new(),
-        flag_environment: BTreeMap::new(),
         registry: Some(RegistryAccess {
             domain: "sealos.hub".to_owned(),
             port,
@@ -71,7 +61,7 @@ fn context(directory: &Path, port: u16) -> ClusterContext {
             data: directory.join("var/registry").to_str().unwrap().to_owned(),
         }),
         vip: None,
-        documents: Vec::new(),
+        ..imgctl_model::testing::context(&[])
     }
 }
 

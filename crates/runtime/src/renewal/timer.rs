@@ -91,7 +91,7 @@ fn text(settings: &Settings) -> Result<Vec<u8>> {
         .map_err(|error| Error::failed("cannot write the settings").caused_by(error))
 }
 
-/// Returns a shell condition: the timer runs, starts with the host, and has what its service reads.
+/// Returns a shell condition that holds if the timer is active and enabled, and the files of its service exist.
 pub fn is_there(context: &ClusterContext) -> String {
     let timer = quote(&format!("{}.timer", unit(context)));
     let directory = quote(&settings::directory(context));

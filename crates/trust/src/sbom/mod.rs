@@ -168,27 +168,19 @@ pub fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package
         .find_map(text)
         .and_then(|text| packages::distribution(&text));
     let mut found = BTreeSet::new();
-    for (places, parse) in [
-        (packages::DPKG, packages::dpkg as fn(&str) -> Vec<Package>),
-        (packages::APK, packages::apk),
-    ] {
-        for place in places {
-            // distroless has a list of digests next to each record.
-            let files: Vec<LayerPath> = contents
-                .files_below(&path(place)?)
-                .filter(|file| !file.as_bytes().ends_with(b".md5sums"))
-                .collect();
-            // One at a time, and what several names share once: a small layer may name a large file very often.
-            for file in contents.distinct(&files) {
-                let Some(bytes) = contents.read(&[file], MAX_DATABASE)?.pop().flatten() else {
-                    continue;
-                };
-                found.extend(parse(&String::from_utf8_lossy(&bytes)));
-                if found.len() > MAX_PACKAGES {
-                    return Err(Error::bad_content(format!(
-                        "its package databases name more than {MAX_PACKAGES} packages"
-                    )));
-                }
+    for place in packages::DPKG.iter().chain(&packages::APK) {
+        let files: Vec<LayerPath> = contents.files_below(&path(place)?).collect();
+        // One at a time, and what several names share once: a small layer may name a large file very often.
+        for file in contents.distinct(&files) {
+            let Some(parse) = packages::database(file.as_bytes()) else { continue };
+            let Some(bytes) = contents.read(&[file], MAX_DATABASE)?.pop().flatten() else {
+                continue;
+            };
+            found.extend(parse(&String::from_utf8_lossy(&bytes)));
+            if found.len() > MAX_PACKAGES {
+                return Err(Error::bad_content(format!(
+                    "its package databases name more than {MAX_PACKAGES} packages"
+                )));
             }
         }
     }

@@ -21,9 +21,9 @@ const TIMER: &str = "timer";
 
 /// What a member lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lacking {
-    pub(crate) registry: bool,
-    pub(crate) timer: bool,
+struct Lacking {
+    registry: bool,
+    timer: bool,
 }
 
 impl Lacking {
@@ -33,31 +33,46 @@ impl Lacking {
     }
 }
 
-/// Returns the query whose answer names what the member lacks; `None` if nothing should be there. The units
-/// of an adopted cluster are its administrator's.
+/// Whether a member should have units of imgctl. Those of an adopted cluster are its administrator's.
+fn has_units(context: &ClusterContext, facts: &Facts) -> bool {
+    facts.systemd && !context.is_adopted()
+}
+
+/// Returns the command that names the timer if a member lacks it; `None` if it should have none.
+fn timer_question(context: &ClusterContext, facts: &Facts) -> Option<String> {
+    (has_units(context, facts) && context.renews_certificates()).then(|| {
+        let is_there = timer::is_there(context);
+        format!("{{ {is_there}; }} >/dev/null 2>&1 || echo {TIMER}\n")
+    })
+}
+
+/// Returns the query whose answer names what the member lacks; `None` if nothing should be there.
 fn question(context: &ClusterContext, host: &Host, facts: &Facts) -> Option<Line> {
-    if context.is_adopted() || !facts.systemd {
-        return None;
-    }
     let mut question = Line::query("");
-    if let Some(access) = context.registry.as_ref().filter(|_| context.serves_registry(host)) {
+    let registry = context.registry.as_ref().filter(|_| context.serves_registry(host));
+    if let Some(access) = registry.filter(|_| has_units(context, facts)) {
         let Line { line, environment, .. } = registry::serves(access);
         question.line.push_str(&format!("(\n{line}\n) || echo {REGISTRY}\n"));
         question.environment = environment;
     }
-    if context.renews_certificates() {
-        let is_there = timer::is_there(context);
-        question.line.push_str(&format!("{{ {is_there}; }} >/dev/null 2>&1 || echo {TIMER}\n"));
-    }
+    question.line.extend(timer_question(context, facts));
     question.line.push_str("true");
     (question.line != "true").then_some(question)
 }
 
 /// Asks a member what it lacks.
-pub(crate) fn lacking(asked: &Asked<'_>, key: &str, facts: &Facts) -> Result<Lacking> {
+fn lacking(asked: &Asked<'_>, key: &str, facts: &Facts) -> Result<Lacking> {
     match question(asked.context, asked.host, facts) {
         Some(line) => Ok(Lacking::of(&asked.line(key, &line)?)),
         None => Ok(Lacking::default()),
+    }
+}
+
+/// Asks a member whether it lacks the timer of its certificates.
+pub(crate) fn lacks_timer(asked: &Asked<'_>, key: &str, facts: &Facts) -> Result<bool> {
+    match timer_question(asked.context, facts) {
+        Some(line) => Ok(Lacking::of(&asked.line(key, &Line::query(format!("{line}true")))?).timer),
+        None => Ok(false),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::pipeline::asked::Asked;
 use crate::pipeline::host_names;
-use crate::pipeline::kept::{self, Lacking};
+use crate::pipeline::kept;
 use crate::pipeline::nodes::{self, NodeStatus};
 use crate::pipeline::ownership::{self, Owner};
 use crate::pipeline::system_pods::{self, PodStatus};
@@ -266,10 +266,8 @@ fn of_host(
         }
         status.peers = Some(answers);
     }
-    // The registry was asked for itself, also where it has no unit.
     if !context.in_process
-        && let Ok(Lacking { timer: true, .. }) =
-            kept::lacking(&site, &format!("{key}.kept"), &facts)
+        && let Ok(true) = kept::lacks_timer(&site, &format!("{key}.kept"), &facts)
     {
         status.problems.push(
             "the timer that renews its certificates is gone or stopped; `imgctl run` starts it again"

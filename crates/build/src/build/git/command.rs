@@ -59,20 +59,21 @@ const SETTINGS: [&str; 12] = [
     "core.hooksPath=/dev/null",
     "-c",
     "core.logAllRefUpdates=false",
-    // A server that sends nothing for a minute sends nothing any more.
+    // A server that is silent for a minute is considered dead.
     "-c",
     "http.lowSpeedLimit=1",
     "-c",
     "http.lowSpeedTime=60",
 ];
 
-/// Without `--ssh`, nobody's keys and agent log in: somebody else may have written the Kubefile. `GIT_SSH_COMMAND` counts more.
+/// Without `--ssh`, git uses no SSH keys or agent, because the Kubefile may come from someone else. `GIT_SSH_COMMAND` takes
+/// precedence.
 const ANONYMOUS: [&str; 2] = [
     "-c",
     "core.sshCommand=ssh -F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o IdentityFile=/dev/null -o IdentityAgent=none",
 ];
 
-/// How long one call may take: the protocols of git and SSH have no limit of their own.
+/// Timeout of one call. The git and SSH protocols have none of their own.
 const LONGEST: Duration = Duration::from_hours(1);
 
 /// An `Authorization` header for the URLs below `place`.
@@ -93,7 +94,7 @@ pub(super) struct Git<'a> {
     pub reads_files: bool,
 }
 
-/// Commands that take what git is told to, never what the files of a repository name.
+/// Commands that fetch only what their arguments name, never what a repository's files name.
 const DIRECT: [&str; 2] = ["ls-remote", "fetch"];
 
 impl Git<'_> {
@@ -133,7 +134,7 @@ impl Git<'_> {
         let mut settings: Vec<_> =
             self.settings.iter().cloned().chain(self.login.as_ref().map(header)).collect();
         if self.login.is_some() {
-            // Git would send the header to whatever host the server names.
+            // Otherwise git would send the header to any host that the server redirects to.
             settings.push(("http.followRedirects".to_owned(), "false".to_owned()));
         }
         command.env("GIT_CONFIG_COUNT", settings.len().to_string());

@@ -21,9 +21,8 @@ pub enum Decision {
     Stop(Error),
 }
 
-/// Whether the command of a step may run on its host although an error has come back. A login that is refused for a moment (a host that
-/// boots, sudo whose rules are written anew) says as little about the command as a lost connection: a new attempt would start it
-/// beside itself.
+/// Whether a step's command may still be running on its host after `error`. A temporarily refused login (a booting host, sudo rules being
+/// rewritten) says as little about the command as a lost connection: a new attempt would start a second instance.
 pub(super) fn may_still_run(error: &Error, is_on_host: bool) -> bool {
     match error.kind() {
         Kind::Network => true,
