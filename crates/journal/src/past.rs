@@ -17,6 +17,9 @@ use imgctl_base::fs::directory;
 /// plan.
 const LONGEST_LINE: u64 = 64 << 20;
 
+/// Phase in which hosts get the cluster's files. Elsewhere, a step `files` removes them.
+const SYNC: &str = "sync";
+
 /// Beginning of the IDs of steps with which a host begins to belong to a cluster.
 const CLAIM: &str = "claim/";
 
@@ -209,6 +212,55 @@ pub fn unfinished(directory: &Path, intent: &str) -> Result<Option<Past>> {
     Ok(None)
 }
 
+/// Returns the newest run of `verb`, unless it is complete or was given up, or a later run is complete.
+pub fn unfinished_verb(directory: &Path, verb: &str) -> Result<Option<Past>> {
+    for id in list(directory)? {
+        let past = Past::read(&path_of(directory, &id))?;
+        if past.verb == verb {
+            let is_over = matches!(past.finished, Some(Outcome::Done | Outcome::Aborted));
+            return Ok((!is_over).then_some(past));
+        }
+        if past.is_done() && !past.aside {
+            return Ok(None);
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the machine-id that each of `hosts` had when a run sent it the cluster's files, which no later
+/// run has begun to remove; an empty one if the run did not know it. Hosts without files are left out.
+pub fn machines_with_files<'a>(
+    directory: &Path,
+    hosts: impl IntoIterator<Item = &'a str>,
+) -> Result<BTreeMap<String, String>> {
+    let mut open: BTreeSet<&str> = hosts.into_iter().collect();
+    let mut found = BTreeMap::new();
+    for id in list(directory)? {
+        if open.is_empty() {
+            break;
+        }
+        let past = Past::read(&path_of(directory, &id))?;
+        let knows = |host: &str| {
+            let of_host = past.steps.iter().filter_map(|(id, step)| {
+                let (phase, rest) = id.split_once('/')?;
+                (rest.strip_suffix("/files")? == host).then_some((phase, step))
+            });
+            let (sent, removed): (Vec<_>, Vec<_>) = of_host.partition(|(phase, _)| *phase == SYNC);
+            let is_sent = sent.iter().any(|(_, step)| step.outcome == Some(Outcome::Done));
+            (removed.is_empty(), is_sent)
+        };
+        open.retain(|host| match knows(host) {
+            (true, true) => {
+                let machine = past.machines.get(*host).cloned().unwrap_or_default();
+                found.insert((*host).to_owned(), machine);
+                false
+            }
+            (is_kept, _) => is_kept,
+        });
+    }
+    Ok(found)
+}
+
 /// Returns the length of all complete lines of the file, in bytes, and the state of the chain after
 /// them.
 pub(super) fn whole_length(path: &Path) -> Result<(u64, Chain)> {
@@ -290,7 +342,7 @@ mod tests {
         journal
             .append(&Record::Start {
                 time: Timestamp::UNIX_EPOCH,
-                verb: "x".into(),
+                verb: intent.into(),
                 cluster: "c".into(),
                 intent: intent.into(),
                 plan: String::new(),
@@ -299,7 +351,7 @@ mod tests {
                 destroys: intent.starts_with("reset"),
                 aside: intent.starts_with("aside"),
                 controller: String::new(),
-                machines: BTreeMap::new(),
+                machines: [("b:22".to_owned(), "of b".to_owned())].into(),
             })
             .unwrap();
         if let Some(outcome) = outcome {
@@ -307,6 +359,66 @@ mod tests {
             journal.append(&Record::Finish { time, outcome }).unwrap();
         }
         std::fs::rename(journal.path(), path_of(directory, name)).unwrap();
+    }
+
+    /// Writes a journal with these steps, which are done, and no end.
+    fn with_steps(directory: &Path, name: &str, verb: &str, steps: &[&str]) {
+        journal(directory, name, verb, None);
+        let journal = Journal::reopen(directory, name, false).unwrap();
+        for step in steps {
+            let record = Record::End {
+                time: Timestamp::UNIX_EPOCH,
+                step: (*step).to_owned(),
+                fingerprint: String::new(),
+                attempt: 1,
+                outcome: Outcome::Done,
+                duration_ms: 0,
+                log: None,
+                message: None,
+                moved: BTreeMap::new(),
+            };
+            journal.append(&record).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_newest_journal_that_knows_says_whether_a_host_has_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let found = || {
+            let found = machines_with_files(directory, ["a:22", "b:22", "c:22"]).unwrap();
+            found.into_iter().map(|(host, machine)| format!("{host} {machine}")).collect::<Vec<_>>()
+        };
+        assert!(found().is_empty());
+        with_steps(
+            directory,
+            "1",
+            "run",
+            &["claim/a:22/uid", "sync/b:22/files", "sync/c:22/files"],
+        );
+        assert_eq!(found(), ["b:22 of b", "c:22 "]);
+        with_steps(directory, "2", "delete", &["leave-clean/c:22/clean", "leave-clean/c:22/files"]);
+        assert_eq!(found(), ["b:22 of b"]);
+        with_steps(directory, "3", "add", &["sync/c:22/files"]);
+        assert_eq!(found(), ["b:22 of b", "c:22 "]);
+    }
+
+    #[test]
+    fn a_run_of_a_verb_is_open_until_it_or_a_later_one_is_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let open = || unfinished_verb(directory, "reset").unwrap().map(|past| past.id);
+        assert_eq!(open(), None);
+        journal(directory, "1", "reset", Some(Outcome::Failed));
+        journal(directory, "2", "x", Some(Outcome::Failed));
+        journal(directory, "3", "aside", Some(Outcome::Done));
+        assert_eq!(open().as_deref(), Some("1"));
+        journal(directory, "4", "x", Some(Outcome::Done));
+        assert_eq!(open(), None);
+        journal(directory, "5", "reset", None);
+        assert_eq!(open().as_deref(), Some("5"));
+        journal(directory, "6", "reset", Some(Outcome::Aborted));
+        assert_eq!(open(), None);
     }
 
     #[test]

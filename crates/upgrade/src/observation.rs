@@ -47,6 +47,9 @@ pub struct HostSeen {
     /// What to do if the host answers but cannot be used: another host key, a refused login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
+    /// Why it is no longer the host that became a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<String>,
     pub facts: Option<Facts>,
     pub node: Option<String>,
     /// Several Nodes that match equally well, so that the host's own is unknown.

@@ -48,10 +48,19 @@ type Trees = Vec<BTreeMap<String, String>>;
 pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Plan> {
     let document = run.document;
     let mut plan = empty(document)?;
+    // The agents have asked before, so this costs nothing.
+    let hosts = run.hosts(&run.from);
+    let looks = look::look(hosts.iter().copied(), &execution.pool, execution.parallel);
+    // What was done there before is gone, and the rest of the upgrade cannot bring it back.
+    ownership::refuse_lost(&run.from, hosts, &looks).map_err(|error| {
+        error.hint(format!(
+            "while the upgrade is open, `imgctl upgrade abort --cluster {} --force` comes first",
+            document.cluster
+        ))
+    })?;
     let mark = record::mark(execution, PhaseUpdate::InProcess);
     plan.push(Phase::local("prepare", vec![mark]));
     if document.direction == Direction::Forward {
-        let looks = look::look(run.hosts(&run.from), &execution.pool, execution.parallel);
         plan.push(ownership::phase(run.target(), &looks, &BTreeSet::new()));
     }
     let trees = stage(&mut plan, run, execution)?;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Access;
 
-use crate::agent::protocol::{Claim, Claimed, Facts, FileToWrite, UID_FILE};
+use crate::agent::protocol::{Claim, Claimed, Facts, FileToWrite, MACHINE_FILE, UID_FILE};
 use crate::agent::{files, hosts_file, network};
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::directory::read_text;
@@ -21,8 +21,9 @@ const RUNTIMES: [&str; 4] = ["containerd", "dockerd", "crio", "k3s"];
 const OURS: [&str; 6] = ["rootfs", "registry", "applications", "runs", "registry-layers", UID_FILE];
 /// Where units and names of a cluster go.
 const PLACES: [&str; 2] = [hosts_file::HOSTS_FILE, "/etc/systemd/system"];
-/// Maximum length of a cluster's UID, in bytes.
-const LONGEST_UID: usize = 64;
+const MACHINE_ID: &str = "/etc/machine-id";
+/// Maximum length of a cluster's UID or a machine-id, in bytes.
+const LONGEST_ID: usize = 64;
 
 /// Gathers all facts. Values that cannot be determined stay empty. The caller fills in `skew_ms`.
 pub(super) fn gather(data_root: &str) -> Facts {
@@ -46,14 +47,15 @@ pub(super) fn gather(data_root: &str) -> Facts {
         bash: program("bash"),
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
         boot_id: line("/proc/sys/kernel/random/boot_id"),
-        machine_id: line("/etc/machine-id"),
+        machine_id: line(MACHINE_ID),
         runtimes: RUNTIMES
             .iter()
             .filter(|name| program(name).is_some())
             .map(ToString::to_string)
             .collect(),
         listening: network::listening(),
-        cluster_uids: cluster_uids(&data_root.join("data")),
+        cluster_uids: ids(&data_root.join("data"), UID_FILE),
+        cluster_machines: ids(&data_root.join("data"), MACHINE_FILE),
         clusters: clusters(&data_root.join("data"), &OURS),
         cluster_trees: clusters(&data_root.join("data"), &["rootfs"]),
         hosts_blocks: hosts_file::blocks(Path::new(hosts_file::HOSTS_FILE)),
@@ -158,36 +160,40 @@ fn clusters(data: &Path, files: &[&str]) -> Vec<String> {
     names
 }
 
-/// Returns the UID of each cluster that has left one. A file that says nothing is as good as none.
-fn cluster_uids(data: &Path) -> BTreeMap<String, String> {
-    let uid = |name: &String| {
-        let read = read_text(&data.join(name).join(UID_FILE), 4096).ok()??;
+/// Returns what the file of this name says for each cluster that has left one. A file that says nothing
+/// is as good as none.
+fn ids(data: &Path, file: &str) -> BTreeMap<String, String> {
+    let id = |name: &String| {
+        let read = read_text(&data.join(name).join(file), 4096).ok()??;
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let line = read.lines().next().unwrap_or_default().trim();
-        let uid: String =
-            line.chars().take(LONGEST_UID).map(|c| if fits(c) { c } else { '?' }).collect();
-        (!uid.is_empty()).then_some(uid)
+        let id: String =
+            line.chars().take(LONGEST_ID).map(|c| if fits(c) { c } else { '?' }).collect();
+        (!id.is_empty()).then_some(id)
     };
-    let names = clusters(data, &[UID_FILE]).into_iter();
-    names.filter_map(|name| uid(&name).map(|uid| (name, uid))).collect()
+    let names = clusters(data, &[file]).into_iter();
+    names.filter_map(|name| id(&name).map(|id| (name, id))).collect()
 }
 
-/// Writes the cluster's UID, unless another cluster has left one since the host was asked. Claims are made
-/// one after the other.
+/// Writes the cluster's UID and this machine's ID, unless another cluster has left a UID since the host
+/// was asked. Claims are made one after the other.
 pub(super) fn claim(claim: &Claim) -> Result<Claimed> {
     let data = files::absolute(&claim.data)?;
     std::fs::create_dir_all(&data).path("create", &data)?;
     let _others_wait = Lock::of_directory(&data, Mode::Exclusive)?;
-    for (cluster, uid) in cluster_uids(&data) {
+    for (cluster, uid) in ids(&data, UID_FILE) {
         let is_ours = cluster == claim.cluster && uid == claim.uid;
         if !is_ours && claim.known.get(&cluster) != Some(&uid) {
             return Ok(Claimed::Taken(cluster, uid));
         }
     }
-    let path = data.join(&claim.cluster).join(UID_FILE);
-    let path = path.to_string_lossy().into_owned();
-    let content = format!("{}\n", claim.uid).into_bytes();
-    files::write(&FileToWrite { path, mode: 0o644, content })?;
+    // The UID comes last: it is the claim.
+    for (file, id) in [(MACHINE_FILE, line(MACHINE_ID)), (UID_FILE, claim.uid.clone())] {
+        let path = data.join(&claim.cluster).join(file);
+        let path = path.to_string_lossy().into_owned();
+        let content = format!("{id}\n").into_bytes();
+        files::write(&FileToWrite { path, mode: 0o644, content })?;
+    }
     Ok(Claimed::Ours)
 }
 
@@ -262,6 +268,9 @@ mod tests {
         let taken = Claimed::Taken(claims[winner].cluster.clone(), claims[winner].uid.clone());
         assert_eq!(answers.iter().filter(|one| **one == taken).count(), 7, "{answers:?}");
         assert_eq!(claim(&claims[winner]).unwrap(), Claimed::Ours, "again");
+        let machine = line(MACHINE_ID);
+        let machines: Vec<String> = ids(Path::new(&data), MACHINE_FILE).into_values().collect();
+        assert!(machine.is_empty() || machines == [machine], "{machines:?}");
         // Taken over by force: the former UID is known.
         let known = [(claims[winner].cluster.clone(), claims[winner].uid.clone())].into();
         let forced = Claim { known, ..of("new", "u9") };

@@ -19,7 +19,7 @@ use imgctl_base::fs::output::{self, Durability};
 use imgctl_model::image::ImageKind;
 use imgctl_upgrade::document::{Choices, Direction, Document};
 use imgctl_upgrade::{plan::Planned, upgrade_store::UpgradeStore};
-use imgctl_workflow::pipeline::step::Step;
+use imgctl_workflow::pipeline::{ownership, step::Step};
 
 /// An upgrade to begin, or to continue if the same one is open.
 #[derive(Clone, Debug)]
@@ -146,6 +146,7 @@ fn begin_from(
         let hops = beginning.hops.iter().map(|hop| hop.name.clone());
         work.session.admit(&hops.collect::<Vec<_>>())?;
     }
+    ownership::refuse_unfinished_reset(&sides.from.context)?;
     work.with_execution(sides.target(), false, |execution| {
         let known = know(&sides, work, execution)?;
         let upgrades = &known.upgrades;

@@ -14,6 +14,7 @@ use imgctl_kube::restart::{RunningContainer, running};
 use imgctl_model::context::Host;
 use imgctl_runtime::certificates::inspect;
 use imgctl_template::yaml;
+use imgctl_workflow::pipeline::ownership;
 
 /// Maximum output of a command, in bytes; the rest is ignored.
 const MOST: usize = 64 << 20;
@@ -104,7 +105,9 @@ pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
 
 fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()> {
     let agent = question.pool.agent(host)?;
-    seen.facts = Some(agent.facts()?);
+    let facts = agent.facts()?;
+    seen.lost = ownership::membership_lost(question.context, &facts).map(str::to_owned);
+    seen.facts = Some(facts);
     let inventory = agent.inventory(&InventoryQuestion {
         root: question.context.paths.root(),
         trees: vec!["rootfs".to_owned()],

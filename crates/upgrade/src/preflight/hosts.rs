@@ -8,6 +8,7 @@ use crate::finding::{error, note, warning};
 use crate::observation::HostSeen;
 use crate::preflight::look::Look;
 use imgctl_runtime::{k3s::options::NODE_ARGS, upgrade::Renewal};
+use imgctl_workflow::pipeline::ownership;
 
 /// Maximum clock skew between control planes (etcd members), in milliseconds.
 const PEER_SKEW_MS: i64 = 2_000;
@@ -51,6 +52,11 @@ pub(super) fn workers(look: &Look<'_>) -> Vec<Finding> {
         )
     });
     silent.collect()
+}
+
+pub(super) fn installed_anew(look: &Look<'_>) -> Vec<Finding> {
+    let lost = look.hosts().filter_map(|host| Some((host, host.lost.clone()?)));
+    lost.map(|(host, why)| error("installed-anew", why).on(host).hint(ownership::REPLACE)).collect()
 }
 
 pub(super) fn twins(look: &Look<'_>) -> Vec<Finding> {

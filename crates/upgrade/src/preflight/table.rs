@@ -30,6 +30,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
     "worker-unreachable", true, "unreachable workers are skipped", hosts::workers;
     "api", false, "the Kubernetes API answers", nodes::answers;
     "lock", false, "no other command works on the cluster", nodes::lease;
+    "installed-anew", false, "each host still has what made it a member", hosts::installed_anew;
     "same-machine", true, "each host is a separate machine", hosts::twins;
     "node-mapping", false, "each host has exactly one Node", nodes::mapping;
     "unknown-node", true, "each Node has a host in the Clusterfile", nodes::strangers;

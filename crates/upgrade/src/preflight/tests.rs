@@ -83,7 +83,7 @@ fn a_cluster_that_is_well_has_nothing_in_the_way() {
 fn each_illness_is_found() {
     type Change = fn(&mut Observation, &mut Request<'static>);
     use Severity::{Error, Note, Warning};
-    let cases: [(&str, Severity, &str, Change); 40] = [
+    let cases: [(&str, Severity, &str, Change); 41] = [
         ("api", Error, "refused", |it, _| {
             it.api = None;
             it.api_problem = Some("refused".into());
@@ -94,6 +94,9 @@ fn each_illness_is_found() {
         }),
         ("lock", Error, "somebody", |it, _| {
             it.api.as_mut().unwrap().lease_holder = Some("somebody".into());
+        }),
+        ("installed-anew", Error, "it has nothing", |it, _| {
+            host(it, 1).lost = Some("it has nothing of the cluster".into());
         }),
         ("same-machine", Error, "10.0.0.1, 10.1.0.1", |it, _| {
             let id = it.hosts[0].facts.as_ref().unwrap().machine_id.clone();

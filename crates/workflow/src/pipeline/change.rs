@@ -144,6 +144,9 @@ pub fn plan(
     change: &Change,
 ) -> Result<Planned> {
     refuse_nonsense(context, change)?;
+    if !change.create {
+        ownership::refuse_unfinished_reset(context)?;
+    }
     execution.runtime.check(context)?;
     let looks = look::look(
         context.hosts.iter().chain(&context.leaving),
@@ -155,6 +158,7 @@ pub fn plan(
     }
     let context = Arc::new(look::informed(context, &looks));
     let lost = lost_hosts(execution, &context, &looks)?;
+    refuse_without_files(execution, &context, &looks)?;
     let mut files = execution.files.plan(
         &context,
         &reachable(&context, &looks),
@@ -188,10 +192,11 @@ pub fn plan(
     if change.create && change.restore.is_none() {
         check::unfit(&question, &mut findings);
     }
-    // Where hosts only come or go, the others keep what they have.
-    let stays = !change.create && !change.first_image && !change.only_moves_hosts(&context);
-    if stays && !execution.force && !context.is_adopted() && context.uid.is_some() {
-        check::blank(&question, &mut findings);
+    let stays = !change.create && !change.first_image;
+    // --force of a removal is about the host that leaves.
+    let force_helps = !change.only_moves_hosts(&context);
+    if stays && !(execution.force && force_helps) {
+        check::lost_members(&question, force_helps, &mut findings);
     }
     if !change.only_moves_hosts(&context) {
         check::refuse_switch(&context, &behind, &mut findings);
@@ -319,6 +324,21 @@ fn lost_hosts(
         }
     }
     Ok(lost)
+}
+
+/// Fails if a host that leaves lacks the files that its cleaning needs and `force` is not set.
+fn refuse_without_files(
+    execution: &ExecutionContext<'_>,
+    context: &ClusterContext,
+    looks: &Looks,
+) -> Result<()> {
+    let found = kept::without_files(context, &context.leaving, looks)?;
+    match found.into_iter().next() {
+        Some((_, error)) if !execution.force => Err(error.hint(
+            "or pass --force to remove it from the cluster and leave what they have started",
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn reachable(context: &ClusterContext, looks: &Looks) -> Vec<Host> {

@@ -105,23 +105,20 @@ pub struct Question<'a> {
     pub begun: &'a BTreeSet<String>,
 }
 
-/// Adds members that have nothing of the cluster: what its scripts did there is gone with the files, which
-/// alone would not bring it back.
-pub(crate) fn blank(question: &Question<'_>, found: &mut Findings) {
+/// Adds members that are no longer what became one: files alone would not bring back what scripts did
+/// there.
+pub(crate) fn lost_members(question: &Question<'_>, force_helps: bool, found: &mut Findings) {
     let context = question.context;
     let new: BTreeSet<String> = question.new.iter().map(Host::id).collect();
     for host in context.hosts.iter().filter(|host| !new.contains(&host.id())) {
         if let Some(Ok(facts)) = question.looks.get(&host.id())
-            && ownership::has_nothing(context, facts)
+            && let Some(why) = ownership::membership_lost(context, facts)
         {
-            let what =
-                "it has nothing of the cluster: it was installed anew, or its data was removed";
-            let problem = Problem::new(
-                what.to_owned(),
-                "`imgctl delete` it and `imgctl add` it again; if it is the first control plane, \
-                 `imgctl restore` a backup, or `imgctl reset` and create the cluster again; --force \
-                 puts its files back and runs no script",
-            );
+            let mut problem = Problem::new(why.to_owned(), ownership::REPLACE);
+            if force_helps {
+                let more = "; --force puts its files back and runs no script";
+                problem.hint = problem.hint.map(|hint| hint + more);
+            }
             found.problems.entry(host.id()).or_default().push(problem);
         }
     }

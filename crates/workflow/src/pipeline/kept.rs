@@ -1,16 +1,18 @@
-//! What imgctl keeps running on a member beside its files: the registry, and the timer of its
-//! certificates. What of that something else has stopped or removed, and how it is made again.
+//! What imgctl keeps on a member: its files, the registry, and the timer of its certificates. What of
+//! that something else has stopped or removed, and how it is made again.
 //!
 //! Must not know how either is installed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::pipeline::asked::Asked;
 use crate::pipeline::execution_context::ExecutionContext;
 use crate::pipeline::look::Looks;
-use crate::pipeline::step::{Order, Phase, Step};
-use imgctl_base::{error::Result, workers::map};
+use crate::pipeline::step::{Order, Phase, Step, journals};
+use imgctl_base::error::{Error, Result};
+use imgctl_base::workers::map;
 use imgctl_host::agent::protocol::Facts;
+use imgctl_journal::past;
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_runtime::action::Line;
 use imgctl_runtime::{registry, renewal::timer};
@@ -31,6 +33,38 @@ impl Lacking {
         let has = |word: &str| answer.lines().any(|line| line.trim() == word);
         Self { registry: has(REGISTRY), timer: has(TIMER) }
     }
+}
+
+/// Returns those of `hosts` whose files are missing, although a run has sent them and none has removed
+/// them: scripts of the image cannot clean such a host. A host that was installed anew has nothing to
+/// clean.
+pub(crate) fn without_files(
+    context: &ClusterContext,
+    hosts: &[Host],
+    looks: &Looks,
+) -> Result<BTreeMap<String, Error>> {
+    let lacking = |host: &&Host| match looks.get(&host.id()) {
+        Some(Ok(facts)) => !facts.cluster_trees.contains(&context.name),
+        _ => false,
+    };
+    let lacking: Vec<String> = hosts.iter().filter(lacking).map(Host::id).collect();
+    if lacking.is_empty() || context.cleaning_rootfs().is_none() {
+        return Ok(BTreeMap::new());
+    }
+    let journals = journals(context.state.directory());
+    let mut machines = past::machines_with_files(&journals, lacking.iter().map(String::as_str))?;
+    machines.retain(|host, then| match looks.get(host) {
+        Some(Ok(facts)) => then.is_empty() || *then == facts.machine_id,
+        _ => false,
+    });
+    let told = |host: &String| {
+        Error::check_failed(format!(
+            "{host} has lost the files of the cluster below {}: the image's scripts cannot clean it",
+            context.paths.root()
+        ))
+        .hint("if they are on a disk that is not mounted, mount it; otherwise `imgctl run` puts them back")
+    };
+    Ok(machines.keys().map(|host| (host.clone(), told(host))).collect())
 }
 
 /// Whether a member should have units of imgctl. Those of an adopted cluster are its administrator's.
@@ -98,7 +132,7 @@ pub(crate) fn repair<'h>(
     };
     let members: Vec<&Host> = members.into_iter().collect();
     let found = map(members.iter().copied(), execution.parallel, |host| (host.id(), ask(host)));
-    let found: std::collections::BTreeMap<String, Lacking> = found.into_iter().collect();
+    let found: BTreeMap<String, Lacking> = found.into_iter().collect();
     Phase::new("repair", Order::Parallel).over(members, |host| {
         let lacking = found.get(&host.id()).copied().unwrap_or_default();
         let mut actions = Vec::new();

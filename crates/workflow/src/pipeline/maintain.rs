@@ -8,7 +8,7 @@ use crate::pipeline::check::Refusal;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate};
 use crate::pipeline::ownership::{self, Owner};
 use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step, concluding};
-use crate::pipeline::{bootstrap, image_commands, look, record};
+use crate::pipeline::{bootstrap, image_commands, kept, look, record};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::ImageKind;
@@ -16,15 +16,20 @@ use imgctl_runtime::kubeadm::Kubeadm;
 use imgctl_runtime::kubeadm::renew::{Wanted, remember};
 
 /// Plans the removal of a whole cluster, also of one that was never finished: workers in parallel,
-/// control planes one by one, the first one last. What is left behind is a failure.
+/// control planes one by one, the first one last. What is left behind is a failure. By force, the cluster
+/// is gone as soon as all hosts that answer have lost its files: what then is left, no later run can
+/// remove.
 pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Planned> {
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     let context = Arc::new(look::informed(context, &looks));
-    let mut plan = Plan::new("reset", &context.name, "");
+    let mut plan = Plan::new(ownership::RESET, &context.name, "");
     plan.destroys = true;
     let mut unreachable = Phase::new("lost", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut refused = Vec::new();
     let mut others = Phase::new("foreign", Order::Parallel).on_failure(OnFailure::GoOn);
+    let mut without_files = kept::without_files(&context, &context.hosts, &looks)?;
+    let mut bare = Phase::new("without-files", Order::Parallel).on_failure(OnFailure::GoOn);
+    let mut cleaned = Vec::new();
     let mut first = Phase::new("workers", Order::Parallel).on_failure(OnFailure::GoOn);
     let mut last = Phase::new("control-planes", Order::Serial).on_failure(OnFailure::GoOn);
     let workers = context.hosts.iter().filter(|host| !host.is_control_plane());
@@ -53,26 +58,47 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
                 plan.notes.push(error.message().to_owned());
                 continue;
             }
-            others = others.lane(foreign(host, error.message()));
-            refused.push(error.hint(FORGET));
+            let error = error.hint(FORGET);
+            others =
+                others.lane(left(host, "it belongs to another cluster: this will fail", &error));
+            refused.push(error);
             continue;
         }
-        let actions = bootstrap::clean(execution, &context, host)?;
-        // By force, hosts lose their files also if something else cannot be removed.
-        let lane = if execution.force {
-            Lane::on(host, actions)
-        } else {
-            Lane::on(host, concluding(actions))
-        };
+        match without_files.remove(&host.id()) {
+            Some(error) if execution.force => plan.notes.push(error.message().to_owned()),
+            Some(error) => {
+                let error = error.hint(BARE);
+                bare = bare.lane(left(host, "it has lost its files: this will fail", &error));
+                refused.push(error);
+                continue;
+            }
+            None => {}
+        }
+        let mut steps = concluding(bootstrap::clean(execution, &context, host)?);
+        if let Some(files) = steps.last_mut().filter(|_| execution.force) {
+            // Hosts lose their files also if something else cannot be removed.
+            files.concludes = false;
+        }
+        let lane = Lane::on(host, steps);
+        cleaned.push(host.clone());
         if host.is_control_plane() { last = last.lane(lane) } else { first = first.lane(lane) }
     }
     plan.push(first);
     plan.push(last);
     plan.push(unreachable);
     plan.push(others);
+    plan.push(bare);
     // Only after everything is removed; otherwise the next attempt still needs the Clusterfile.
-    let mark = record::mark(execution, PhaseUpdate::Gone);
-    plan.push(Phase::local("record", vec![mark]));
+    let mut mark = record::mark(execution, PhaseUpdate::Gone);
+    let mut end = Phase::new("record", Order::Serial);
+    if execution.force {
+        (mark.closes, mark.concludes) = (true, true);
+        let step = files_are_gone(&context, cleaned);
+        end = end.on_failure(OnFailure::GoOn).lane(Lane { host: None, steps: vec![step, mark] });
+    } else {
+        end = end.lane(Lane { host: None, steps: vec![mark] });
+    }
+    plan.push(end);
     let refusal = Refusal::of(&refused);
     Ok(Planned { refusal, ..Planned::new(plan, context, execution) })
 }
@@ -82,28 +108,41 @@ const BRING_BACK: &str =
 const FORCE: &str = "or pass --force to leave the host as it is";
 const FORGET: &str = "pass --force to forget it and leave it as it is";
 
+const BARE: &str = "or pass --force to remove the rest and leave what they have started";
+
+/// Returns the step that fails while one of `hosts` has files of the cluster: the next attempt needs the
+/// Clusterfile then.
+fn files_are_gone(context: &ClusterContext, hosts: Vec<Host>) -> Step {
+    let (cluster, root) = (context.name.clone(), context.paths.root());
+    let says = format!("see that no host has {root} any more");
+    Step::local("files-are-gone", says, "", move |step| {
+        for host in &hosts {
+            if step.pool.agent(host)?.facts()?.clusters.contains(&cluster) {
+                return Err(Error::check_failed(format!("{} still has {root}", host.id())));
+            }
+        }
+        Ok(())
+    })
+    .always()
+}
+
 /// Reports a host that cannot be cleaned as a separate failure, after the others are clean.
 fn gone(host: &Host, told: &Error) -> Lane {
     let says = match told.kind() {
         Kind::Denied => "it cannot be used: this will fail",
         _ => "it does not answer: this will fail",
     };
+    left(host, says, told)
+}
+
+/// Reports a host that is left as it is in the same way.
+fn left(host: &Host, says: &str, told: &Error) -> Lane {
     let (kind, message) = (told.kind(), told.message().to_owned());
     let hints: Vec<String> = told.hints().iter().map(ToString::to_string).collect();
     let step = Step::local("host", says, "", move |_| {
         let error = Error::new(kind, message.clone());
         Err(hints.iter().fold(error, |error, hint| error.hint(hint.as_str())))
     });
-    Lane { host: Some(host.clone()), steps: vec![step.always()] }
-}
-
-/// Reports a host of another cluster in the same way.
-fn foreign(host: &Host, message: &str) -> Lane {
-    let message = message.to_owned();
-    let step =
-        Step::local("host", "it belongs to another cluster: this will fail", "", move |_| {
-            Err(Error::check_failed(message.clone()).hint(FORGET))
-        });
     Lane { host: Some(host.clone()), steps: vec![step.always()] }
 }
 
@@ -132,7 +171,7 @@ pub fn uninstall(
     if let Some(Err(error)) = looks.get(&first.id()) {
         return Err(look::lost(&first.id(), error)?);
     }
-    ownership::refuse_taken(context, &looks)?;
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let mut plan = Plan::new("uninstall", &context.name, image);
     plan.destroys = true;
@@ -159,7 +198,7 @@ pub fn timers(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Res
             return Err(look::lost(host, error)?);
         }
     }
-    ownership::refuse_taken(context, &looks)?;
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let mut plan =
         Plan::new("cert", &context.name, &format!("timers {}", context.renews_certificates()));
@@ -188,7 +227,7 @@ pub fn renew(
             return Err(look::lost(host, error)?);
         }
     }
-    ownership::refuse_taken(context, &looks)?;
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let intent = format!("names {} renew {}", names.join(","), renew.join(","));
     let mut plan = Plan::new("cert", &context.name, &intent);

@@ -1,6 +1,7 @@
 //! Whose a host is: each host of a cluster has the cluster's UID in a file of the cluster's data
-//! directory, written before anything else is brought to it. A host of another cluster is neither
-//! changed nor cleaned.
+//! directory, written before anything else is brought to it, and beside it the machine-id. A host of
+//! another cluster is neither changed nor cleaned, and one that was installed anew is no member by the
+//! files that it has left or gets.
 //!
 //! Evaluates the facts that hosts have reported. Hosts from before clusters had UIDs have no file; the
 //! next change writes it.
@@ -8,11 +9,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pipeline::look::Looks;
-use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step};
+use crate::pipeline::step::{Lane, OnFailure, Order, Phase, Step, journals};
 use imgctl_base::error::{Error, Result};
 use imgctl_host::agent::protocol::{Claim, Claimed, Facts, UID_FILE};
+use imgctl_journal::past;
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_runtime::Action;
+
+/// Verb of the plan that removes a cluster.
+pub(crate) const RESET: &str = "reset";
 
 /// What a host says about the cluster that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +96,31 @@ pub(crate) fn taken(context: &ClusterContext, facts: &Facts) -> Option<Other> {
     }
 }
 
-/// Fails if a host of the cluster says that it belongs to another one. Hosts that do not answer are
-/// somebody else's concern.
+/// Fails if a host of the cluster says that it belongs to another one, or is no longer what became a
+/// member, and if the cluster is being removed. Hosts that do not answer are somebody else's concern.
+pub fn refuse_foreign(context: &ClusterContext, looks: &Looks) -> Result<()> {
+    refuse_unfinished_reset(context)?;
+    refuse_taken(context, looks)?;
+    refuse_lost(context, &context.hosts, looks)
+}
+
+/// Fails if one of `hosts` is no longer what became a member.
+pub fn refuse_lost<'a>(
+    context: &ClusterContext,
+    hosts: impl IntoIterator<Item = &'a Host>,
+    looks: &Looks,
+) -> Result<()> {
+    for host in hosts {
+        if let Some(Ok(facts)) = looks.get(&host.id())
+            && let Some(why) = membership_lost(context, facts)
+        {
+            return Err(Error::check_failed(format!("{}: {why}", host.id())).hint(REPLACE));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a host of the cluster says that it belongs to another one.
 pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
     for host in &context.hosts {
         if let Some(Ok(facts)) = looks.get(&host.id())
@@ -108,6 +136,51 @@ pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Fails if a reset of the cluster has stopped on the way: some of its hosts may be clean, although they
+/// still have its files.
+pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
+    match past::unfinished_verb(&journals(context.state.directory()), RESET)? {
+        Some(reset) => Err(Error::busy(format!(
+            "cluster {} is being removed: a reset has stopped before its end (journal {})",
+            context.name, reset.id
+        ))
+        .hint(format!(
+            "`imgctl reset --cluster {}` goes on; with --force, it leaves hosts that do not answer as \
+             they are",
+            context.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What to do with a member that is no longer what became one.
+pub const REPLACE: &str = "`imgctl delete` it and `imgctl add` it again; if it is the first control plane, `imgctl restore` a \
+     backup, or `imgctl reset` and create the cluster again";
+
+/// Returns why a member is no longer what became one: what scripts did there is gone with its system or
+/// its data.
+pub fn membership_lost(context: &ClusterContext, facts: &Facts) -> Option<&'static str> {
+    // Hosts from before clusters had UIDs, and those that others have set up, say nothing.
+    if context.is_adopted() || context.uid.is_none() {
+        return None;
+    }
+    if has_nothing(context, facts) {
+        return Some(
+            "it has nothing of the cluster: it was installed anew, its data was removed, or a disk is \
+             not mounted",
+        );
+    }
+    is_other_machine(context, facts).then_some(
+        "its machine-id is not that of the host which got the cluster's files: its system was installed \
+         anew, or its disk came from another machine",
+    )
+}
+
+fn is_other_machine(context: &ClusterContext, facts: &Facts) -> bool {
+    let then = facts.cluster_machines.get(&context.name);
+    !facts.machine_id.is_empty() && then.is_some_and(|then| *then != facts.machine_id)
 }
 
 /// Whether a host has neither the UID nor a tree of any cluster that could be this one. Asking alone
@@ -158,7 +231,7 @@ pub fn phase(context: &ClusterContext, looks: &Looks, taking: &BTreeSet<String>)
     for host in &context.hosts {
         let Some(Ok(facts)) = looks.get(&host.id()) else { continue };
         let told = facts.cluster_uids.get(&context.name);
-        if told == Some(uid) {
+        if told == Some(uid) && !is_other_machine(context, facts) {
             continue;
         }
         let mut known = facts.cluster_uids.clone();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::ExecutionContext;
-use crate::pipeline::look;
 use crate::pipeline::step::{Order, Phase, Plan, Step};
+use crate::pipeline::{look, ownership};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::tree::registry_gc::{CollectRequest, Collected};
@@ -40,6 +40,7 @@ pub fn plan(
                 .hint("what its containers run must not be removed: bring the host back"));
         }
     }
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let running = collect::running(&context, &*execution.pool, execution.parallel)?;
     let mut plan = Plan::new("registry-gc", &context.name, &kept.says);

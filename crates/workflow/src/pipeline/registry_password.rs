@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::pipeline::change::Planned;
 use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use crate::pipeline::step::{Order, Phase, Plan, Step};
-use crate::pipeline::{look, record};
+use crate::pipeline::{look, ownership, record};
 use imgctl_base::error::{Error, Result};
 use imgctl_model::context::{ClusterContext, Host, RegistryAccess};
 use imgctl_model::registry_password::PasswordChange;
@@ -60,6 +60,7 @@ pub fn plan(
             ));
         }
     }
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let access = context.registry.as_ref().ok_or_else(|| {
         Error::usage(format!("cluster {} has no registry of its own", context.name))

@@ -76,7 +76,7 @@ pub fn plan(
     let context = Arc::new(look::informed(context, &looks));
     let host = moved(&context, request.change)?;
     refuse_silence(&context, &looks, request.change)?;
-    ownership::refuse_taken(&context, &looks)?;
+    ownership::refuse_foreign(&context, &looks)?;
     let keeps_old = verify(execution, &context, request, &looks)?;
 
     let files = execution.files.plan(&context, &context.hosts, &execution.pool, Then::Switch)?;

@@ -96,7 +96,7 @@ pub fn plan(
                 .hint("all hosts get the new authority: bring the host back, or remove it"));
         }
     }
-    ownership::refuse_taken(context, &looks)?;
+    ownership::refuse_foreign(context, &looks)?;
     let context = Arc::new(look::informed(context, &looks));
     let first = context.first().ok_or_else(|| Error::usage("there is no control plane"))?;
     let workers =

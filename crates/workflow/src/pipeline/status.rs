@@ -207,6 +207,10 @@ fn of_host(
     status.reachable = true;
     if let Some(other) = ownership::taken(context, &facts) {
         status.problems.push(format!("it belongs to cluster {}", other.named()));
+    } else if !context.in_process
+        && let Some(why) = ownership::membership_lost(context, &facts)
+    {
+        status.problems.push(why.to_owned());
     }
     for (lines, _) in host_names::lacking(runtime, context, host, &facts) {
         status.problems.push(format!(
@@ -227,7 +231,8 @@ fn of_host(
     };
     match agent.inventory(&question) {
         Ok(inventory) => {
-            if context.has_rootfs_image() && !inventory.trees.contains_key("rootfs") {
+            let is_lost = ownership::membership_lost(context, &facts).is_some();
+            if context.has_rootfs_image() && !is_lost && !inventory.trees.contains_key("rootfs") {
                 status.problems.push("it has none of the cluster's files".to_owned());
             }
             status.version = inventory

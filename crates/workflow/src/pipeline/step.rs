@@ -51,6 +51,8 @@ pub struct Step {
     /// The step removes what the other steps of its lane need: it is not executed after a failure of
     /// one of them, also where the lane goes on.
     pub(crate) concludes: bool,
+    /// Nothing is left to resume once the step is done, whatever else has failed.
+    pub(crate) closes: bool,
     /// Size of the files and blobs that the step moves, if known.
     pub bytes: u64,
     pub work: Work,
@@ -85,6 +87,7 @@ impl Step {
             timeout: None,
             always: false,
             concludes: false,
+            closes: false,
             bytes: 0,
             work,
         }
@@ -118,6 +121,7 @@ impl From<Action> for Step {
             timeout: action.timeout,
             always: false,
             concludes: false,
+            closes: false,
             bytes: 0,
             work: Work::Action(action),
         }

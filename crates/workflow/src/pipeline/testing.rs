@@ -6,19 +6,16 @@
 //! one that is detached from its connection.
 
 mod bare;
+mod files;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::pipeline::execution_context::{
-    ExecutionContext, Files, FilesPlan, HostFiles, PhaseUpdate, StateStore, Then,
-};
-use crate::pipeline::step::{BatchWork, Moved, StepContext};
-use crate::sync::execute::Origin;
+use crate::pipeline::execution_context::{ExecutionContext, PhaseUpdate, StateStore};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_host::agent::protocol::{
@@ -49,10 +46,13 @@ pub struct Behaviour {
     pub lacks: u64,
     /// The end of the first execution of a line that contains this text is not observed.
     pub reboots: Option<String>,
+    /// A host that says that it removes files, and does not.
+    pub keeps_files: Option<String>,
 }
 
 pub use crate::sync::simulation::simulate as simulate_sync;
 pub use bare::Bare;
+pub use files::SimulatedFiles;
 
 /// All simulated hosts.
 pub struct Simulation {
@@ -63,6 +63,8 @@ pub struct Simulation {
     ran: Mutex<Vec<(String, String)>>,
     /// UIDs of the clusters that hosts belong to, by host and the directory of the cluster.
     uids: Mutex<BTreeMap<(String, String), String>>,
+    /// The machine-ids that they had then.
+    machines: Mutex<BTreeMap<(String, String), String>>,
     /// Blocks of the hosts files, by host and block.
     names: Mutex<BTreeMap<(String, String), Vec<HostsEntry>>>,
     /// Hosts that were installed anew, and how often.
@@ -78,6 +80,7 @@ impl Simulation {
             agents: Mutex::default(),
             ran: Mutex::default(),
             uids: Mutex::default(),
+            machines: Mutex::default(),
             names: Mutex::default(),
             reinstalled: Mutex::default(),
         })
@@ -88,7 +91,9 @@ impl Simulation {
         lock(&self.agents).remove(host);
         lock(&self.names).retain(|(own, _), _| own != host);
         if !keeps_data {
-            lock(&self.uids).retain(|(own, _), _| own != host);
+            for ids in [&self.uids, &self.machines] {
+                lock(ids).retain(|(own, _), _| own != host);
+            }
         }
         *lock(&self.reinstalled).entry(host.to_owned()).or_default() += 1;
     }
@@ -98,9 +103,19 @@ impl Simulation {
         lock(&self.names).retain(|(own, _), _| own != host);
     }
 
+    /// Makes a host one whose files of clusters are gone, for example with a disk.
+    #[cfg(test)]
+    pub(crate) fn lose_files(&self, host: &str) {
+        lock(&self.agents).remove(host);
+        for ids in [&self.uids, &self.machines] {
+            lock(ids).retain(|(own, _), _| own != host);
+        }
+    }
+
     /// Makes hosts as they were before clusters had UIDs.
     pub fn forget_uids(&self) {
         lock(&self.uids).clear();
+        lock(&self.machines).clear();
     }
 
     /// Returns the UIDs that hosts have, by host.
@@ -133,7 +148,7 @@ impl HostPool for SimulatedPool {
                 name: host.id(),
                 simulation: Arc::clone(&self.0),
                 runs: Mutex::default(),
-                synced: AtomicBool::new(false),
+                tree: Mutex::default(),
             })
         });
         Ok(Arc::clone(agent) as Arc<dyn Agent>)
@@ -146,12 +161,19 @@ struct SimulatedAgent {
     simulation: Arc<Simulation>,
     /// Start time of each key, in milliseconds since 1970, and whether it was cancelled.
     runs: Mutex<HashMap<String, (u64, bool)>>,
-    synced: AtomicBool,
+    /// The cluster whose files it has. With a directory of records, the file `synced` there has it, too.
+    tree: Mutex<Option<String>>,
 }
 
 impl SimulatedAgent {
     fn behaviour(&self) -> &Behaviour {
         &self.simulation.behaviour
+    }
+
+    /// Returns the cluster whose files the host has.
+    fn tree(&self) -> Option<String> {
+        let on_disk = || std::fs::read_to_string(self.place()?.join("synced")).ok();
+        lock(&self.tree).clone().or_else(on_disk)
     }
 
     /// Returns the directory that records what this host ran.
@@ -217,8 +239,16 @@ impl Agent for SimulatedAgent {
                 facts.cluster_uids.insert(name.to_owned(), uid.clone());
             }
         }
+        facts.cluster_trees.extend(self.tree());
         if let Some(times) = lock(&self.simulation.reinstalled).get(&self.name) {
             facts.machine_id.push_str(&format!("-{times}"));
+        }
+        for ((host, directory), machine) in lock(&self.simulation.machines).iter() {
+            if *host == self.name
+                && let Some(name) = directory.rsplit('/').next()
+            {
+                facts.cluster_machines.insert(name.to_owned(), machine.clone());
+            }
         }
         let names = lock(&self.simulation.names);
         let own = names.iter().filter(|((host, _), _)| *host == self.name);
@@ -333,8 +363,11 @@ impl Agent for SimulatedAgent {
                 return Ok(Claimed::Taken(cluster.to_owned(), uid.clone()));
             }
         }
-        let directory = format!("{}/{}", claim.data, claim.cluster);
-        uids.insert((self.name.clone(), directory), claim.uid.clone());
+        let key = (self.name.clone(), format!("{}/{}", claim.data, claim.cluster));
+        uids.insert(key.clone(), claim.uid.clone());
+        drop(uids);
+        let machine = self.facts()?.machine_id;
+        lock(&self.simulation.machines).insert(key, machine);
         Ok(Claimed::Ours)
     }
 
@@ -346,8 +379,20 @@ impl Agent for SimulatedAgent {
 
     fn remove(&self, paths: &[String]) -> Result<Vec<String>> {
         self.maybe_lose()?;
-        lock(&self.simulation.uids)
-            .retain(|(host, directory), _| *host != self.name || !paths.contains(directory));
+        if self.behaviour().keeps_files.as_ref() == Some(&self.name) {
+            return Ok(Vec::new());
+        }
+        for ids in [&self.simulation.uids, &self.simulation.machines] {
+            lock(ids)
+                .retain(|(host, directory), _| *host != self.name || !paths.contains(directory));
+        }
+        let is_gone = |tree: &String| paths.iter().any(|path| path.ends_with(&format!("/{tree}")));
+        if self.tree().as_ref().is_some_and(is_gone) {
+            *lock(&self.tree) = None;
+            if let Some(place) = self.place() {
+                let _ = std::fs::remove_file(place.join("synced"));
+            }
+        }
         Ok(Vec::new())
     }
 
@@ -356,85 +401,6 @@ impl Agent for SimulatedAgent {
         lock(&self.simulation.names).insert(key, block.entries.clone());
         self.maybe_lose()?;
         Ok(true)
-    }
-}
-
-/// Simulated files: every host lacks the same number of bytes until it has received them.
-pub struct SimulatedFiles(pub Arc<Simulation>);
-
-impl Files for SimulatedFiles {
-    fn plan(
-        &self,
-        _context: &Arc<ClusterContext>,
-        hosts: &[Host],
-        pool: &Arc<dyn HostPool + Send>,
-        _then: Then,
-    ) -> Result<FilesPlan> {
-        let bytes = self.0.behaviour.lacks;
-        for host in hosts {
-            pool.agent(host)?;
-        }
-        let lacks = |host: &&Host| {
-            let agents = lock(&self.0.agents);
-            let agent = agents.get(&host.id());
-            let on_disk = agent
-                .and_then(|agent| agent.place())
-                .is_some_and(|place| place.join("synced").exists());
-            bytes > 0 && !on_disk && agent.is_none_or(|agent| !agent.synced.load(Ordering::SeqCst))
-        };
-        Ok(FilesPlan {
-            hosts: hosts
-                .iter()
-                .filter(lacks)
-                .map(|host| HostFiles {
-                    host: host.clone(),
-                    says: vec![format!("send 1 layer, {bytes} bytes"), "make rootfs".to_owned()],
-                    bytes,
-                })
-                .collect(),
-            failed: Vec::new(),
-            trees: hosts
-                .iter()
-                .map(|host| {
-                    let trees = BTreeMap::from([("rootfs".to_owned(), "new".to_owned())]);
-                    (host.id(), trees)
-                })
-                .collect(),
-            leave_rootfs: BTreeSet::new(),
-            work: Arc::new(SimulatedMoves(Arc::clone(&self.0))),
-        })
-    }
-}
-
-struct SimulatedMoves(Arc<Simulation>);
-
-impl BatchWork for SimulatedMoves {
-    fn run(
-        &self,
-        _step: &StepContext<'_>,
-        hosts: &[String],
-        moved: &Moved<'_>,
-        ended: &(dyn Fn(&str, Result<()>) + Sync),
-        cancel: &Arc<AtomicBool>,
-    ) {
-        for host in hosts {
-            if cancel.load(Ordering::SeqCst) {
-                return;
-            }
-            moved(host, Origin::Controller, self.0.behaviour.lacks);
-            let agent = lock(&self.0.agents).get(host).cloned();
-            let done = agent.map_or(Ok(()), |agent| {
-                agent.maybe_lose()?;
-                agent.synced.store(true, Ordering::SeqCst);
-                match agent.place() {
-                    None => Ok(()),
-                    Some(place) => std::fs::create_dir_all(&place)
-                        .and_then(|()| std::fs::write(place.join("synced"), ""))
-                        .path("write", &place),
-                }
-            });
-            ended(host, done);
-        }
     }
 }
 

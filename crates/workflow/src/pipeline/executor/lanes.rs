@@ -90,6 +90,7 @@ impl Task<'_> {
         match ended {
             Ok(()) => {
                 run.done.fetch_add(1, Ordering::SeqCst);
+                run.closed.fetch_or(step.closes, Ordering::SeqCst);
                 true
             }
             Err((outcome, error)) => self.fail(attempt, outcome, error, log.path()),

@@ -203,6 +203,8 @@ struct Run<'a> {
     stop: AtomicBool,
     /// No further host begins, because the run does not admit it.
     held: AtomicBool,
+    /// A step that closes the run is done.
+    closed: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     done: AtomicUsize,
     skipped: AtomicUsize,
@@ -239,6 +241,7 @@ impl<'a> Run<'a> {
             running: Arc::default(),
             stop: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             failures: Mutex::default(),
             done: AtomicUsize::new(0),
             skipped: AtomicUsize::new(0),
@@ -276,7 +279,9 @@ impl<'a> Run<'a> {
             self.phases();
         });
         let failures = lock(&self.failures);
-        let outcome = if !failures.is_empty() && !failures.iter().all(is_interruption) {
+        let outcome = if !failures.is_empty() && self.closed.load(Ordering::SeqCst) {
+            Outcome::Aborted
+        } else if !failures.is_empty() && !failures.iter().all(is_interruption) {
             Outcome::Failed
         } else if self.interrupt.is_asked() && self.ended() < self.plan.steps().count() {
             Outcome::Interrupted
@@ -461,6 +466,12 @@ impl<'a> Run<'a> {
                 error =
                     error.hint(format!("read the log: `less {}`", quote(&log.to_string_lossy())));
             }
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            return error.hint(format!(
+                "the cluster is gone all the same; remove what these steps have left by hand (journal {})",
+                self.journal.id()
+            ));
         }
         error.hint(format!(
             "{} once that is fixed: completed steps are not repeated (journal {})",
