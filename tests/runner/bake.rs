@@ -1,6 +1,7 @@
 //! `bake`: several images from one file, as `docker buildx bake` reads it.
 
 mod referee;
+mod rights;
 
 use std::fs;
 

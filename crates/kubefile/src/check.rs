@@ -42,6 +42,8 @@ pub const PROXY_ARGS: [&str; 10] = [
 pub struct BaseImage {
     /// Its environment.
     pub env: Vec<(String, String)>,
+    /// Triggers of `ONBUILD`, as its config has them.
+    pub triggers: Vec<String>,
     /// Whether it has a shell of its own, from `SHELL`.
     pub has_shell: bool,
     /// Its platform.

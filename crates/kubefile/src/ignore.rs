@@ -177,15 +177,23 @@ enum RuleError {
     Range(String, String),
 }
 
+/// Removes white space of Unicode, as Go's `strings.TrimSpace` does: text from a web page ends in such.
+fn trimmed(line: &[u8]) -> &[u8] {
+    match std::str::from_utf8(line) {
+        Ok(text) => text.trim().as_bytes(),
+        Err(_) => line.trim_ascii(),
+    }
+}
+
 /// Parses one line; `None` if it contains no rule.
 fn rule(line: &[u8]) -> Result<Option<Rule>, RuleError> {
     // A comment starts in the first column.
     if line.first() == Some(&b'#') {
         return Ok(None);
     }
-    let line = line.trim_ascii();
+    let line = trimmed(line);
     let (includes, pattern) = match line.strip_prefix(b"!") {
-        Some(rest) => (true, rest.trim_ascii()),
+        Some(rest) => (true, trimmed(rest)),
         None => (false, line),
     };
     if pattern.is_empty() {

@@ -1,5 +1,7 @@
 //! Parses text into the syntax tree: stages, their order, and all errors at once.
 
+use std::borrow::Cow;
+
 use super::ast::{Instruction, InstructionKind, Kubefile, Stage};
 use super::diagnostic::Problem;
 use super::diagnostic::Span;
@@ -27,9 +29,9 @@ pub fn parse_leniently(name: &str, text: &[u8]) -> (Kubefile, Vec<Diagnostic>) {
     let mut found = Vec::new();
     let text = decode(text).unwrap_or_else(|problems| {
         found = problems;
-        ""
+        Cow::Borrowed("")
     });
-    let lexed = lexer::lex(text, &mut found);
+    let lexed = lexer::lex(&text, &mut found);
     let escape = lexed.directives.escape;
     let mut kubefile = Kubefile {
         name: name.to_owned(),
@@ -48,7 +50,7 @@ pub fn parse_leniently(name: &str, text: &[u8]) -> (Kubefile, Vec<Diagnostic>) {
         }
     }
     if kubefile.stages.is_empty() && found.is_empty() {
-        found.push(no_from(text));
+        found.push(no_from(&text));
     }
     found.retain(|diagnostic| diagnostic.severity == Severity::Error);
     found.sort_by_key(|diagnostic| diagnostic.span);
@@ -137,7 +139,15 @@ fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) 
     found.extend(problems.map(|problem| problem.into_diagnostic(&folded.text, &folded.map)));
 }
 
-fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
+/// Comments and names of maintainers may be in an older encoding. A here-document could have lines that
+/// look like them.
+fn is_forgiven(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    line.starts_with(b"#")
+        || line.get(..11).is_some_and(|word| word.eq_ignore_ascii_case(b"MAINTAINER "))
+}
+
+fn decode(text: &[u8]) -> Result<Cow<'_, str>, Vec<Diagnostic>> {
     let at = |offset: usize| {
         let line = text[..offset].iter().filter(|&&b| b == b'\n').count() + 1;
         let start = text[..offset].iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
@@ -151,7 +161,15 @@ fn decode(text: &[u8]) -> Result<&str, Vec<Diagnostic>> {
         Diagnostic::error("the file contains a NUL byte", at(offset)).hint("is this a Kubefile?")
     } else {
         match std::str::from_utf8(text) {
-            Ok(text) => return Ok(text),
+            Ok(text) => return Ok(Cow::Borrowed(text)),
+            Err(_)
+                if !text.windows(2).any(|pair| pair == b"<<")
+                    && text
+                        .split(|byte| *byte == b'\n')
+                        .all(|line| is_forgiven(line) || std::str::from_utf8(line).is_ok()) =>
+            {
+                return Ok(String::from_utf8_lossy(text));
+            }
             Err(error) => Diagnostic::error("the file is not UTF-8", at(error.valid_up_to()))
                 .hint("save it as UTF-8"),
         }

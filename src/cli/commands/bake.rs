@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::commands::bake_builds::Builds;
 use crate::cli::commands::bake_flags::Common;
-use crate::cli::commands::bake_rights;
+use crate::cli::commands::bake_rights::Rights;
 use crate::cli::context::Context;
 use crate::cli::mirror_options::MirrorArgs;
 use crate::cli::names::split;
@@ -94,7 +94,7 @@ pub(crate) struct BakeArgs {
         hide_possible_values = true, action = clap::ArgAction::Set)]
     pull: bool,
 
-    /// Allow targets what the files ask for: network.host, security.insecure, fs.read=PATH,
+    /// Allow targets what the files ask for: network.host, security.insecure, ssh, fs.read=PATH,
     /// fs.write=PATH, fs=PATH; `*` allows all
     #[arg(long = "allow", value_name = "ENTITLEMENT", value_delimiter = ',')]
     allow: Vec<String>,
@@ -131,7 +131,8 @@ const FILES: [&str; 8] = [
 
 /// Builds the targets, or shows what they are.
 pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
-    let bake = read(args, context)?;
+    let rights = Rights::given(&args.allow)?;
+    let bake = read(args, &rights, context)?;
     if let Some(list) = args.list {
         return show_list(list, &bake, context);
     }
@@ -149,21 +150,18 @@ pub(crate) fn run(args: &BakeArgs, context: &Context) -> Result<()> {
             .collect();
         return context.ui.json(&json!({"group": groups, "target": targets}));
     }
-    let directory =
-        std::env::current_dir().doing(|| "cannot determine the current directory".to_owned())?;
     let mut builds = Vec::new();
     for name in &wanted.ordered {
         let target = bake
             .targets
             .get(name)
             .ok_or_else(|| Error::not_found(format!("there is no target `{name}`")))?;
-        bake_rights::check(target, &args.allow, &directory)?;
         builds.push((target, wanted.requested.contains(name)));
     }
-    build_all(builds, args, context)
+    build_all(builds, &rights, args, context)
 }
 
-fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
+fn read(args: &BakeArgs, rights: &Rights<'_>, context: &Context) -> Result<Bake> {
     let paths = if args.files.is_empty() {
         let there: Vec<PathBuf> =
             FILES.iter().map(PathBuf::from).filter(|path| path.is_file()).collect();
@@ -171,6 +169,7 @@ fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
             return Err(Error::not_found("there is no bake file here")
                 .hint(format!("pass one with -f; without it, these count: {}", FILES.join(", "))));
         }
+        there.iter().try_for_each(|path| rights.check_file(path))?;
         there
     } else {
         args.files.clone()
@@ -183,7 +182,9 @@ fn read(args: &BakeArgs, context: &Context) -> Result<Bake> {
     }
     let environment = &context.environment;
     let from_file = if sources.iter().any(|source| source.form == Form::Compose) {
-        dotenv(Path::new(".env"))?
+        let path = Path::new(".env");
+        rights.check_file(path)?;
+        dotenv(path)?
     } else {
         BTreeMap::new()
     };
@@ -230,10 +231,15 @@ fn small(from: impl Read, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn build_all(targets: Vec<(&Target, bool)>, args: &BakeArgs, context: &Context) -> Result<()> {
+fn build_all(
+    targets: Vec<(&Target, bool)>,
+    rights: &Rights<'_>,
+    args: &BakeArgs,
+    context: &Context,
+) -> Result<()> {
     let (push, no_cache, pull, check) = (args.push, args.no_cache, args.pull, args.check);
     let common = Common { push, no_cache, pull, check };
-    let builds = Builds { targets, common, registry: &args.registry, mirror: &args.mirror };
+    let builds = Builds { targets, common, registry: &args.registry, mirror: &args.mirror, rights };
     let made = builds.build(context)?;
     if let Some(path) = &args.metadata_file {
         let metadata: BTreeMap<_, _> =

@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
 use crate::cli::commands::bake_flags::{self, Common};
+use crate::cli::commands::bake_rights::Rights;
 use crate::cli::commands::build::{self, BuildArgs, Made, Ready};
+use crate::cli::commands::{build_options, build_output};
 use crate::cli::context::Context;
 use crate::cli::mirror_options::MirrorArgs;
 use crate::cli::registry_options::RegistryArgs;
@@ -25,6 +27,7 @@ pub(crate) struct Builds<'a> {
     pub(crate) common: Common,
     pub(crate) registry: &'a RegistryArgs,
     pub(crate) mirror: &'a MirrorArgs,
+    pub(crate) rights: &'a Rights<'a>,
 }
 
 /// A build that has ended.
@@ -37,6 +40,7 @@ struct Ended<'a> {
 impl Builds<'_> {
     /// Builds all, and returns what was made by target. After a failure, none begins; those that run end.
     pub(crate) fn build(&self, context: &Context) -> Result<BTreeMap<String, Made>> {
+        self.check_rights(context)?;
         let store = context.store()?;
         let grouped = build::reporter(&self.parsed(&[])?, context)?;
         let reporter = grouped.as_deref().unwrap_or(context.ui.reporter());
@@ -108,6 +112,27 @@ impl Builds<'_> {
             Some(error) => Err(error),
             None => Ok(made),
         }
+    }
+
+    /// Fails before the first build if one of them needs a right that is not given.
+    fn check_rights(&self, context: &Context) -> Result<()> {
+        let names = self.targets.iter().map(|(target, _)| (target.name.clone(), String::new()));
+        let results: BTreeMap<String, String> = names.collect();
+        let agent = context.environment.path("SSH_AUTH_SOCK");
+        for (target, is_wanted) in &self.targets {
+            // Standard input stands for the Kubefile that a target contains.
+            let own = target.dockerfile_inline.as_ref().map(|_| "-");
+            let flags = bake_flags::of(target, *is_wanted, &self.common, &results, own);
+            let args = self.parsed(&flags)?;
+            let resolved = || -> Result<_> {
+                let mut options = build_options::resolve(&args, context)?;
+                let outputs = build_output::resolve(&args.output, &mut options, context)?;
+                Ok((options, outputs))
+            };
+            let (options, outputs) = resolved().context(|| failed(target))?;
+            self.rights.check(&target.name, (&options, &outputs), agent.as_deref())?;
+        }
+        Ok(())
     }
 
     /// Resolves a target. The file with its own Kubefile must stay until it is built.

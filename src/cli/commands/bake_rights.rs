@@ -1,19 +1,23 @@
 //! What a bake file may do beyond building from the directory that it was called in: somebody else may have written it. As in buildx,
 //! each further right is asked for with `--allow`.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-use imgctl_bake::{Spec, Target};
-use imgctl_base::error::{Error, Result};
+use crate::cli::commands::build_output::Outputs;
+use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_build::build::options::Network;
+use imgctl_build::build::{LocalPaths, Options};
 
 const INSECURE: &str = "security.insecure";
 const HOST_NETWORK: &str = "network.host";
+/// The agent that the caller's environment names.
+const SSH: &str = "ssh";
 
-/// A right that a target needs.
+/// A right that a file needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Right {
-    /// A privilege of RUN.
-    Entitlement(String),
+    Privilege(&'static str),
     Read(PathBuf),
     Write(PathBuf),
 }
@@ -21,109 +25,92 @@ enum Right {
 impl std::fmt::Display for Right {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Entitlement(name) => f.write_str(name),
+            Self::Privilege(name) => f.write_str(name),
             Self::Read(path) => write!(f, "fs.read={}", path.display()),
             Self::Write(path) => write!(f, "fs.write={}", path.display()),
         }
     }
 }
 
-/// Fails if `target` needs a right that `allow`, the values of `--allow`, does not give. Paths below `directory`, where the command was
-/// called, need none.
-pub(super) fn check(target: &Target, allow: &[String], directory: &Path) -> Result<()> {
-    let directory = real(directory, Path::new(""));
-    let mut missing: Vec<Right> = needed(target)
-        .into_iter()
-        .map(|right| match right {
-            Right::Read(path) => Right::Read(real(&directory, &path)),
-            Right::Write(path) => Right::Write(real(&directory, &path)),
+/// The rights that the command line gives.
+pub(crate) struct Rights<'a> {
+    /// Values of `--allow`.
+    allow: &'a [String],
+    /// Where the command was called: paths below it need no right.
+    directory: PathBuf,
+}
+
+impl<'a> Rights<'a> {
+    pub(crate) fn given(allow: &'a [String]) -> Result<Self> {
+        let directory = std::env::current_dir()
+            .doing(|| "cannot determine the current directory".to_owned())?;
+        Ok(Self { allow, directory: real(&directory, Path::new("")) })
+    }
+
+    /// Fails if the build of the target `name` needs a right that is not given. What counts is the build
+    /// that will run, not how the file says it. `agent` is the SSH agent of the caller.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        (options, outputs): (&Options, &Outputs),
+        agent: Option<&Path>,
+    ) -> Result<()> {
+        let Outputs { delivery, sbom, provenance, insecure: _ } = outputs;
+        let LocalPaths { read, written, agents } = LocalPaths::of(options, delivery);
+        let mut needed = BTreeSet::new();
+        needed.extend(read.into_iter().map(Right::Read));
+        needed.extend(written.into_iter().map(Right::Write));
+        needed.extend([sbom, provenance].into_iter().flatten().cloned().map(Right::Write));
+        needed.extend(agents.into_iter().map(|path| match agent {
+            Some(agent) if *agent == *path => Right::Privilege(SSH),
+            _ => Right::Read(path),
+        }));
+        let has_host_network = options.allow_host_network || options.network == Network::Host;
+        let privileges = [(INSECURE, options.allow_insecure), (HOST_NETWORK, has_host_network)];
+        needed.extend(
+            privileges.iter().filter(|(_, asked)| *asked).map(|(name, _)| Right::Privilege(name)),
+        );
+        self.demand(&format!("the target `{name}`"), needed)
+    }
+
+    /// Fails if reading `path`, which nobody has named on the command line, needs a right.
+    pub(crate) fn check_file(&self, path: &Path) -> Result<()> {
+        self.demand(&path.display().to_string(), BTreeSet::from([Right::Read(path.to_owned())]))
+    }
+
+    fn demand(&self, who: &str, needed: BTreeSet<Right>) -> Result<()> {
+        let needed = needed.into_iter().map(|right| match right {
+            Right::Read(path) => Right::Read(real(&self.directory, &path)),
+            Right::Write(path) => Right::Write(real(&self.directory, &path)),
             other => other,
-        })
-        .filter(|right| !is_given(right, allow, &directory))
-        .collect();
-    missing.sort();
-    missing.dedup();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let asked: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    let flags: Vec<String> = asked.iter().map(|right| format!("--allow {right}")).collect();
-    Err(Error::denied(format!("the target `{}` asks for {}", target.name, asked.join(", ")))
-        .hint(format!("pass {} if you trust the file", flags.join(" "))))
-}
-
-fn needed(target: &Target) -> Vec<Right> {
-    let mut needed = Vec::new();
-    // An entry may be a list, as the flag is.
-    for entry in target.entitlements.iter().flat_map(|entry| entry.split(',')) {
-        let name = entry.trim();
-        if !name.is_empty() {
-            needed.push(Right::Entitlement(name.to_owned()));
+        });
+        let missing: BTreeSet<Right> = needed.filter(|right| !self.has(right)).collect();
+        if missing.is_empty() {
+            return Ok(());
         }
+        let asked: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        let flags: Vec<String> = asked.iter().map(|right| format!("--allow {right}")).collect();
+        Err(Error::denied(format!("{who} asks for {}", asked.join(", ")))
+            .hint(format!("pass {} if you trust the file", flags.join(" "))))
     }
-    if target.network.as_deref() == Some("host") {
-        needed.push(Right::Entitlement(HOST_NETWORK.to_owned()));
-    }
-    let context = target.context.as_deref().unwrap_or(".");
-    let contexts = target.contexts.values().map(String::as_str).chain([context]);
-    needed.extend(contexts.filter_map(local).map(|path| Right::Read(path.into())));
-    if let (Some(file), Some(context)) = (&target.dockerfile, local(context)) {
-        needed.push(Right::Read(Path::new(context).join(file)));
-    }
-    let value = |spec: &Spec, names: &[&str]| {
-        names.iter().find_map(|name| spec.0.get(*name)).filter(|value| *value != "-").cloned()
-    };
-    let is_local = |spec: &&Spec| spec.0.get("type").is_some_and(|kind| kind == "local");
-    for spec in target.outputs.iter().flatten() {
-        needed.extend(value(spec, &["dest", "output"]).map(|path| Right::Write(path.into())));
-    }
-    for spec in target.cache_to.iter().flatten().filter(is_local) {
-        needed.extend(value(spec, &["dest"]).map(|path| Right::Write(path.into())));
-    }
-    for spec in target.cache_from.iter().filter(is_local) {
-        needed.extend(value(spec, &["src"]).map(|path| Right::Read(path.into())));
-    }
-    for spec in &target.secrets {
-        needed.extend(value(spec, &["src", "source"]).map(|path| Right::Read(path.into())));
-    }
-    for spec in &target.ssh {
-        let paths = value(spec, &["src", "paths"]).unwrap_or_default();
-        let paths = paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
-        needed.extend(paths.map(Right::Read));
-    }
-    needed
-}
 
-/// Returns the directory of a context on this machine.
-fn local(context: &str) -> Option<&str> {
-    if let Some(layout) = context.strip_prefix("oci-layout://") {
-        let name = layout.rfind(['@', ':']).filter(|at| !layout[*at..].contains('/'));
-        return Some(&layout[..name.unwrap_or(layout.len())]);
+    fn has(&self, right: &Right) -> bool {
+        let covers = |allowed: &str, path: &Path| {
+            allowed == "*" || path.starts_with(real(&self.directory, Path::new(allowed)))
+        };
+        let (path, word) = match right {
+            Right::Privilege(name) => {
+                return self.allow.iter().any(|allowed| allowed == name || allowed == "*");
+            }
+            Right::Read(path) => (path, "fs.read="),
+            Right::Write(path) => (path, "fs.write="),
+        };
+        path.starts_with(&self.directory)
+            || self.allow.iter().any(|one| {
+                let place = one.strip_prefix(word).or_else(|| one.strip_prefix("fs="));
+                one == "*" || place.is_some_and(|place| covers(place, path))
+            })
     }
-    let is_elsewhere =
-        context.contains("://") || context.starts_with("git@") || context.starts_with("target:");
-    (!is_elsewhere).then_some(context)
-}
-
-fn is_given(right: &Right, allow: &[String], directory: &Path) -> bool {
-    let covers = |allowed: &str, path: &Path| {
-        allowed == "*" || path.starts_with(real(directory, Path::new(allowed)))
-    };
-    let (path, word) = match right {
-        Right::Entitlement(name) => {
-            let is_named = |allowed: &String| allowed == name || allowed == "*";
-            // What is no privilege at all is refused by the build, by name.
-            let is_privilege = name == INSECURE || name == HOST_NETWORK || name.contains('*');
-            return !is_privilege && !name.starts_with("device") || allow.iter().any(is_named);
-        }
-        Right::Read(path) => (path, "fs.read="),
-        Right::Write(path) => (path, "fs.write="),
-    };
-    path.starts_with(directory)
-        || allow.iter().any(|one| {
-            let place = one.strip_prefix(word).or_else(|| one.strip_prefix("fs="));
-            one == "*" || place.is_some_and(|place| covers(place, path))
-        })
 }
 
 /// Returns where `path` really is: links of what exists are followed, `..` of what does not exist is taken back.
@@ -148,58 +135,46 @@ fn real(directory: &Path, path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn target(change: impl FnOnce(&mut Target)) -> Target {
-        let mut target = Target { name: "app".to_owned(), ..Target::default() };
-        change(&mut target);
-        target
-    }
-
-    fn spec(pairs: &[(&str, &str)]) -> Spec {
-        Spec(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
-    }
-
     #[test]
     fn what_leaves_the_directory_is_asked_for() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("project");
         std::fs::create_dir(&directory).unwrap();
         std::os::unix::fs::symlink("/etc", directory.join("link")).unwrap();
-        let output = |dest: &str| {
-            let output = spec(&[("type", "local"), ("dest", dest)]);
-            target(|target| target.outputs = Some(vec![output]))
+        let directory = real(&directory, Path::new(""));
+        let demand = |allow: &[&str], right: Right| {
+            let allow: Vec<String> = allow.iter().map(ToString::to_string).collect();
+            let rights = Rights { allow: &allow, directory: directory.clone() };
+            rights.demand("it", BTreeSet::from([right]))
         };
-        let read = |context: &str| target(|target| target.context = Some(context.to_owned()));
-        let entitled = |name: &str| target(|target| target.entitlements = vec![name.to_owned()]);
-        for (target, right) in [
-            (output("out"), None),
-            (output("-"), None),
-            (output("new/../../other"), Some("fs.write=")),
-            (output("/etc/x"), Some("fs.write=/etc/x")),
-            (output("link/x"), Some("fs.write=/etc/x")),
+        let (read, write) =
+            (|path: &str| Right::Read(path.into()), |path: &str| Right::Write(path.into()));
+        for (right, told) in [
+            (write("out"), None),
             (read("."), None),
-            (read("https://example.com/a.git"), None),
-            (read("target:base"), None),
-            (read("oci-layout:///etc/layout:v1"), Some("fs.read=/etc/layout")),
+            (write("new/../../other"), Some("fs.write=")),
+            (write("/etc/x"), Some("fs.write=/etc/x")),
+            (write("link/x"), Some("fs.write=/etc/x")),
             (read("/etc"), Some("fs.read=/etc")),
-            (entitled("security.insecure"), Some("security.insecure")),
-            (entitled("network.host, security.insecure"), Some("security.insecure")),
-            (entitled("*"), Some("*")),
-            (target(|target| target.network = Some("host".to_owned())), Some("network.host")),
+            (read("target:/../../other"), Some("fs.read=")),
+            (Right::Privilege(INSECURE), Some(INSECURE)),
+            (Right::Privilege(HOST_NETWORK), Some(HOST_NETWORK)),
+            (Right::Privilege(SSH), Some(SSH)),
         ] {
-            let outcome = check(&target, &[], &directory);
-            match right {
-                None => outcome.unwrap(),
-                Some(right) => {
+            match (told, demand(&[], right.clone())) {
+                (None, outcome) => outcome.unwrap(),
+                (Some(told), outcome) => {
                     let error = outcome.unwrap_err().to_string();
-                    assert!(error.contains(right), "{error}");
+                    assert!(error.contains(told), "{error}");
                 }
             }
-            check(&target, &["*".to_owned()], &directory).unwrap();
+            demand(&["*"], right).unwrap();
         }
-        let allow = ["fs.write=/etc".to_owned()];
-        check(&output("/etc/x"), &allow, &directory).unwrap();
-        check(&output("/etcetera"), &allow, &directory).unwrap_err();
-        check(&read("/etc"), &allow, &directory).unwrap_err();
-        check(&read("/etc"), &["fs=/etc".to_owned()], &directory).unwrap();
+        demand(&["fs.write=/etc"], write("/etc/x")).unwrap();
+        demand(&["fs.write=/etc"], write("/etcetera")).unwrap_err();
+        demand(&["fs.write=/etc"], read("/etc")).unwrap_err();
+        demand(&["fs=/etc"], read("/etc")).unwrap();
+        demand(&["ssh"], Right::Privilege(SSH)).unwrap();
+        demand(&["ssh"], Right::Privilege(INSECURE)).unwrap_err();
     }
 }

@@ -126,3 +126,15 @@ fn a_base_image_for_another_platform_is_reported() {
     assert_eq!(found("--platform=linux/amd64"), ["InvalidBaseImagePlatform 1"]);
     assert_eq!(found("--platform=linux/s390x"), [""; 0]);
 }
+
+/// What a trigger declares, the stage on top knows.
+#[test]
+fn variables_of_triggers_are_known() {
+    let language = Language::new();
+    let kubefile = "FROM scratch AS b\nONBUILD ENV X=1\nONBUILD ARG Y=2\nFROM b\nENV Z=$X$Y\n";
+    let told = language.build(kubefile, &["--check"]).ok().stdout();
+    assert!(!told.contains("UndefinedVar"), "{told}");
+    let kubefile = "FROM scratch AS b\nFROM b\nENV Z=$X\n";
+    let told = language.build(kubefile, &["--check"]).stdout();
+    assert!(told.contains("UndefinedVar"), "{told}");
+}

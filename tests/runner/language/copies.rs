@@ -176,3 +176,37 @@ fn of_several_sources_of_one_name_the_last_one_counts() {
     let ran = language.build("FROM scratch\nCOPY --from=7 /a /b\n", &[]);
     assert!(ran.stderr().contains("stage 7, which does not exist"), "{}", ran.report());
 }
+
+/// Writes `a.tar` with the file `f` and the hard link `h` to `target`.
+fn archive(language: &Language, target: &str) {
+    const WRITE: &str = "import io, sys, tarfile\n\
+        t = tarfile.open(sys.argv[1], 'w')\n\
+        i = tarfile.TarInfo('f'); i.size = 1; t.addfile(i, io.BytesIO(b'x'))\n\
+        i = tarfile.TarInfo('h'); i.type = tarfile.LNKTYPE; i.linkname = sys.argv[2]; t.addfile(i)\n\
+        t.close()\n";
+    let path = language.env.path("context/a.tar");
+    let ended = Command::new("python3").args(["-c", WRITE]).arg(path).arg(target).status().unwrap();
+    assert!(ended.success());
+}
+
+/// A layer with such a link could not be unpacked by anybody.
+#[test]
+fn a_hard_link_to_nothing_is_refused() {
+    let language = Language::new();
+    language.shell();
+    for (target, kubefile) in [
+        ("nope", "FROM scratch\nADD a.tar /o/\n"),
+        ("h", "FROM scratch\nADD a.tar /o/\n"),
+        ("etc", "FROM localhost/shell\nADD a.tar /\n"),
+        ("etc/passwd", "FROM localhost/shell\nADD --link a.tar /\n"),
+        ("etc/passwd", "FROM localhost/shell\nADD a.tar /o/\n"),
+    ] {
+        archive(&language, target);
+        let told = language.build(kubefile, &[]).fails(4).stderr();
+        assert!(told.contains("h is a hard link to"), "{target}: {told}");
+    }
+    archive(&language, "etc/passwd");
+    let files = language.exported("FROM localhost/shell\nADD a.tar /\n", &[]);
+    let passwd = fs::read(files.join("etc/passwd")).unwrap();
+    assert_eq!(fs::read(files.join("h")).unwrap(), passwd);
+}

@@ -170,3 +170,18 @@ fn one_step_has_the_network_of_the_host_where_that_is_allowed() {
     assert!(host.iter().any(|name| name != "lo"), "{host:?}");
     assert!(interfaces(&language.content("/host")).len() > 1);
 }
+
+#[test]
+fn a_mount_below_another_is_seen_in_any_order() {
+    if !needs_root() {
+        return;
+    }
+    let language = Language::new();
+    language.shell();
+    language.file("d/x", "D");
+    let kubefile = "FROM localhost/shell\n\
+        RUN --mount=type=cache,target=/c/below,id=one --mount=type=cache,target=/c,id=two touch /c/below/x /c/y\n\
+        RUN --mount=type=cache,target=/z,id=one ls /z >/seen\n\
+        RUN --mount=source=d,target=/t/d --mount=type=tmpfs,target=/t cat /t/d/x >>/seen\n";
+    assert_eq!(language.built(kubefile, &[], "/seen"), "x\nD");
+}

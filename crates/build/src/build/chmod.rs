@@ -9,12 +9,18 @@ pub(crate) enum Chmod {
     Symbolic(Vec<Clause>),
 }
 
-/// One clause of a symbolic mode.
+/// One clause of a symbolic mode: `ug=rw-x`, `g=u`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     who: u32,
-    operator: u8,
-    permissions: String,
+    changes: Vec<(u8, Permissions)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Permissions {
+    Letters(String),
+    /// Those that a class has: the shift of its bits.
+    OfClass(u32),
 }
 
 impl Chmod {
@@ -57,36 +63,53 @@ fn parse_clause(text: &str) -> Option<Clause> {
             _ => return None,
         };
     }
-    let (operator, permissions) = rest.split_at(1);
-    if !permissions.chars().all(|c| "rwxXst".contains(c)) {
-        return None;
+    let mut changes = Vec::new();
+    let mut rest = rest;
+    while let Some(operator) = rest.bytes().next() {
+        let end = rest[1..].find(['=', '+', '-']).map_or(rest.len(), |at| at + 1);
+        let permissions = match &rest[1..end] {
+            "u" => Permissions::OfClass(6),
+            "g" => Permissions::OfClass(3),
+            "o" => Permissions::OfClass(0),
+            letters if letters.chars().all(|c| "rwxXst".contains(c)) => {
+                Permissions::Letters(letters.to_owned())
+            }
+            _ => return None,
+        };
+        changes.push((operator, permissions));
+        rest = &rest[end..];
     }
-    Some(Clause {
-        who: if mask == 0 { 0o7777 } else { mask },
-        operator: *operator.as_bytes().first()?,
-        permissions: permissions.to_owned(),
-    })
+    Some(Clause { who: if mask == 0 { 0o7777 } else { mask }, changes })
 }
 
 impl Clause {
     fn apply(&self, mode: u32, is_directory: bool) -> u32 {
-        let mut bits = 0;
-        for letter in self.permissions.chars() {
-            bits |= match letter {
-                'r' => 0o444,
-                'w' => 0o222,
-                'x' => 0o111,
-                'X' if is_directory || mode & 0o111 != 0 => 0o111,
-                's' => 0o6000,
-                't' => 0o1000,
-                _ => 0,
-            };
-        }
-        bits &= self.who;
-        match self.operator {
-            b'+' => mode | bits,
-            b'-' => mode & !bits,
-            _ => mode & !self.who | bits,
+        self.changes.iter().fold(mode, |mode, (operator, permissions)| {
+            let bits = permissions.bits(mode, is_directory) & self.who;
+            match operator {
+                b'+' => mode | bits,
+                b'-' => mode & !bits,
+                _ => mode & !self.who | bits,
+            }
+        })
+    }
+}
+
+impl Permissions {
+    /// Returns the bits for all classes.
+    fn bits(&self, mode: u32, is_directory: bool) -> u32 {
+        let of_letter = |letter| match letter {
+            'r' => 0o444,
+            'w' => 0o222,
+            'x' => 0o111,
+            'X' if is_directory || mode & 0o111 != 0 => 0o111,
+            's' => 0o6000,
+            't' => 0o1000,
+            _ => 0,
+        };
+        match self {
+            Self::Letters(letters) => letters.chars().fold(0, |bits, one| bits | of_letter(one)),
+            Self::OfClass(shift) => (mode >> shift & 0o7) * 0o111,
         }
     }
 }
@@ -107,10 +130,17 @@ mod tests {
             ("a-w", 0o666, false, 0o444),
             ("u+s", 0o755, false, 0o4755),
             ("go=", 0o777, false, 0o700),
+            ("g=u", 0o640, false, 0o660),
+            ("u=g,o=", 0o754, false, 0o550),
+            ("ug=o", 0o754, false, 0o444),
+            ("u+g", 0o150, false, 0o550),
+            ("go-u", 0o477, false, 0o433),
+            ("u=rw-x", 0o755, false, 0o655),
+            ("u+r+w-x", 0o155, false, 0o655),
         ] {
             assert_eq!(Chmod::parse(text).unwrap().apply(mode, directory), expected, "{text}");
         }
-        for bad in ["", "u~x", "789", "77777", "z+x", "u+q"] {
+        for bad in ["", "u~x", "789", "77777", "z+x", "u+q", "u=gr", "u=ug", "u"] {
             assert!(Chmod::parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -306,6 +306,7 @@ impl<'a> Gathered<'a> {
             if let Some(target) = link {
                 let directory = self.behind_links(&target.parent().unwrap_or_default())?;
                 let target = directory.join(target.file_name().unwrap_or_default());
+                self.refuse_dangling(&item.entry.path, &target)?;
                 item.entry.kind = EntryKind::HardLink { target };
             }
             let path = join(&self.destination.path, &item.entry.path);
@@ -344,6 +345,23 @@ impl<'a> Gathered<'a> {
 
     /// Follows symlinks of the image in the path of a directory, except for those that this step has
     /// already replaced by a directory.
+    /// Fails if a hard link that an archive does not resolve leads to no file: no reader could unpack such
+    /// a layer. With `--link`, the layer does not depend on the image below.
+    fn refuse_dangling(&self, link: &LayerPath, target: &LayerPath) -> Result<()> {
+        let is_in_image = !self.flags.link
+            && *target != join(&self.destination.path, link)
+            && !self.directories.contains(target)
+            && node_of(self.destination.tree, target).is_some_and(|node| node != Node::Directory);
+        // Of an archive that was added before.
+        let is_file = |item: &Item| item.entry.path == *target && !item.entry.is_directory();
+        if is_in_image || self.items.iter().any(is_file) {
+            return Ok(());
+        }
+        Err(Error::bad_content(format!(
+            "{link} is a hard link to {target}, a file that neither the archive nor the image has"
+        )))
+    }
+
     fn behind_links(&self, path: &LayerPath) -> Result<LayerPath> {
         follow(path, &|path| {
             let replaced = self.directories.contains(path);

@@ -7,8 +7,10 @@ use crate::build::archive;
 use crate::build::context::ContextTree;
 use crate::build::options::{ContextSource, Options};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::atomic;
+use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
-use imgctl_base::place::Place;
+use imgctl_base::place::Place as TextPlace;
 use imgctl_kubefile::ast::{CheckDirective, Kubefile};
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
@@ -30,8 +32,26 @@ const MAX_TEXT: u64 = 16 << 20;
 pub(super) struct Source {
     pub name: String,
     pub bytes: Vec<u8>,
-    /// Path of the file, unless it was read from standard input.
-    pub(super) path: Option<PathBuf>,
+    /// Where the file is, unless it was read from standard input.
+    pub(super) path: Option<Place>,
+}
+
+/// Where a file of text is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// Where the caller has said.
+    Named(PathBuf),
+    /// In the context: its path there, and the whole one.
+    InContext(PathBuf, PathBuf),
+}
+
+impl Source {
+    /// Returns the path of the file, unless it was read from standard input.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self.path.as_ref()? {
+            Place::Named(path) | Place::InContext(_, path) => Some(path),
+        }
+    }
 }
 
 impl Source {
@@ -53,13 +73,13 @@ impl Source {
         if found.is_empty() {
             return Ok(kubefile);
         }
-        let places: Vec<Place> = found.iter().filter_map(|found| self.place(found)).collect();
+        let places: Vec<TextPlace> = found.iter().filter_map(|found| self.place(found)).collect();
         Err(diagnostic::into_error(&found, &self.name, &self.bytes).at(places))
     }
 
     /// Returns the place of a finding, unless the text came from standard input.
-    pub(super) fn place(&self, found: &Diagnostic) -> Option<Place> {
-        self.path.as_deref().map(|path| found.place(path, &self.bytes))
+    pub(super) fn place(&self, found: &Diagnostic) -> Option<TextPlace> {
+        self.file().map(|path| found.place(path, &self.bytes))
     }
 }
 
@@ -129,22 +149,24 @@ pub(super) fn find(file: Option<&Path>, context: &Path) -> Result<Source> {
         }
         // Relative to the working directory (as in docker), otherwise to the context (as in
         // buildah).
-        let in_context = context.join(file);
-        let path = if file.exists() { file.to_owned() } else { in_context };
-        if !path.exists() {
-            return Err(Error::not_found(format!(
+        if file.exists() {
+            let bytes = read_text(std::fs::File::open(file).path("open", file)?, file)?;
+            let (name, path) = (file.display().to_string(), Place::Named(file.to_owned()));
+            return Ok(Source { name, bytes, path: Some(path) });
+        }
+        let source = if file.is_relative() { in_context(context, file)? } else { None };
+        return source.ok_or_else(|| {
+            Error::not_found(format!(
                 "there is no {} in the working directory or in {}",
                 file.display(),
                 context.display()
             ))
-            .hint("name an existing Kubefile with -f, or `-f -` for standard input"));
-        }
-        return read(&path, &file.display().to_string());
+            .hint("name an existing Kubefile with -f, or `-f -` for standard input")
+        });
     }
     for name in NAMES {
-        let path = context.join(name);
-        if path.is_file() {
-            return read(&path, name);
+        if let Some(source) = in_context(context, Path::new(name))? {
+            return Ok(source);
         }
     }
     Err(Error::not_found(format!("there is no Kubefile in {}", context.display())).hint(
@@ -153,10 +175,26 @@ pub(super) fn find(file: Option<&Path>, context: &Path) -> Result<Source> {
     ))
 }
 
-fn read(path: &Path, name: &str) -> Result<Source> {
-    let file = std::fs::File::open(path).path("open", path)?;
-    let bytes = read_text(file, path)?;
-    Ok(Source { name: name.to_owned(), bytes, path: Some(path.to_owned()) })
+/// Returns the Kubefile `name` of the context. Somebody else may have made the context, so links count
+/// inside of it only, as for all its files.
+fn in_context(context: &Path, name: &Path) -> Result<Option<Source>> {
+    let root = Root::open(context)?;
+    let is_file = |metadata: &Metadata| metadata.kind == FileKind::File;
+    if !root.metadata(name).is_ok_and(|metadata| is_file(&metadata)) {
+        let is_link = |metadata: Metadata| metadata.kind == FileKind::Symlink;
+        if root.symlink_metadata(name).is_ok_and(is_link) && context.join(name).is_file() {
+            return Err(Error::usage(format!(
+                "{} is a link that leads out of the context",
+                context.join(name).display()
+            ))
+            .hint("name the file itself with -f"));
+        }
+        return Ok(None);
+    }
+    let path = context.join(name);
+    let bytes = read_text(root.open_file(name)?, &path)?;
+    let place = Place::InContext(name.to_owned(), path);
+    Ok(Some(Source { name: name.display().to_string(), bytes, path: Some(place) }))
 }
 
 fn read_text(file: std::fs::File, path: &Path) -> Result<Vec<u8>> {
@@ -175,57 +213,63 @@ pub(super) fn context_tree(
     source: &Source,
 ) -> Result<Option<ContextTree>> {
     let Some(directory) = directory else { return Ok(None) };
-    let rules = ignore_rules(options, &directory.path, source)?;
     let root = Root::open(&directory.path)?;
+    let rules = ignore_rules(options, &root, source)?;
     Ok(Some(ContextTree::new("the build context".to_owned(), root, rules)))
 }
 
 /// Returns the ignore rules: from `--ignorefile`, otherwise from `<Kubefile>` with one of the
 /// suffixes `.imgctlignore`, `.dockerignore` and `.containerignore`, otherwise from the context's
 /// own file.
-fn ignore_rules(options: &Options, context: &Path, source: &Source) -> Result<IgnoreRules> {
-    let mut candidates = Vec::new();
+fn ignore_rules(options: &Options, context: &Root, source: &Source) -> Result<IgnoreRules> {
     if let Some(path) = &options.ignore_file {
-        candidates.push(path.clone());
-    } else {
-        for suffix in [".imgctlignore", ".dockerignore", ".containerignore"] {
-            if let Some(path) = &source.path {
-                let mut name = path.as_os_str().to_owned();
-                name.push(suffix);
-                candidates.push(PathBuf::from(name));
-            }
-        }
-        candidates.extend(IGNORE_NAMES.map(|name| context.join(name)));
+        return parsed(std::fs::File::open(path).path("open", path)?, path);
     }
-    let is_wanted = options.ignore_file.is_some();
-    first_rules(candidates, is_wanted)
+    for suffix in [".imgctlignore", ".dockerignore", ".containerignore"] {
+        let beside = |path: &Path| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let opened = match &source.path {
+            Some(Place::Named(path)) => {
+                let path = beside(path);
+                let file = atomic::open_regular(&path).path("open", &path);
+                file.map(|file| (file, path))
+            }
+            Some(Place::InContext(name, path)) => {
+                context.open_file(&beside(name)).map(|file| (file, beside(path)))
+            }
+            None => continue,
+        };
+        if let Some((file, path)) = found(opened)? {
+            return parsed(file, &path);
+        }
+    }
+    own_rules(context)
 }
 
 /// Returns the rules in a directory's own ignore file.
-pub(crate) fn rules_of_directory(directory: &Path) -> Result<IgnoreRules> {
-    let candidates = IGNORE_NAMES.map(|name| directory.join(name));
-    first_rules(candidates.to_vec(), false)
-}
-
-/// Returns the rules in the first of these files that exists.
-fn first_rules(candidates: Vec<PathBuf>, is_wanted: bool) -> Result<IgnoreRules> {
-    for path in candidates {
-        match std::fs::File::open(&path) {
-            Ok(file) => {
-                let bytes = read_text(file, &path)?;
-                return IgnoreRules::parse(&bytes).map_err(|found| {
-                    diagnostic::into_error(&found, &path.display().to_string(), &bytes)
-                });
-            }
-            Err(error) => {
-                let error = Error::io(format!("cannot open {}", path.display()), error);
-                if error.kind() != Kind::NotFound || is_wanted {
-                    return Err(error);
-                }
-            }
+pub(crate) fn own_rules(directory: &Root) -> Result<IgnoreRules> {
+    for name in IGNORE_NAMES {
+        if let Some(file) = found(directory.open_file(Path::new(name)))? {
+            return parsed(file, &directory.path().join(name));
         }
     }
     Ok(IgnoreRules::default())
+}
+
+fn found<T>(opened: Result<T>) -> Result<Option<T>> {
+    match opened {
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+fn parsed(file: std::fs::File, path: &Path) -> Result<IgnoreRules> {
+    let bytes = read_text(file, path)?;
+    IgnoreRules::parse(&bytes)
+        .map_err(|found| diagnostic::into_error(&found, &path.display().to_string(), &bytes))
 }
 
 /// Unpacks a tar into a directory; returns `None` if the file is not a tar.

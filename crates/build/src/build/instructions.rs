@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::build::chmod::Chmod;
-use crate::build::copy::{Destination, Flags, Gathered, inline_file, node_of};
+use crate::build::copy::{Destination, Flags, Gathered, inline_file, node_of, refuse_marker};
 use crate::build::items::{Item, NO_TIME, Node, clamp};
 use crate::build::run::passwd;
 use crate::build::stage::Stage;
@@ -244,7 +244,10 @@ impl Stage<'_> {
                         "`{created_by}` needs a directory at {path}, but the image has a file there"
                     )));
                 }
-                None => items.push(new_directory(path.clone(), owner)),
+                None => {
+                    refuse_marker(&path)?;
+                    items.push(new_directory(path.clone(), owner));
+                }
             }
             directory = path.parent();
         }

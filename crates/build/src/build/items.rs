@@ -389,12 +389,12 @@ pub(super) fn read_xattrs(item: &mut Item) -> Result<()> {
     Ok(())
 }
 
-/// Returns the extended attributes that belong in a layer. Those set by the host's own policies
-/// (labels, ACLs of host users) must not leak into an image.
+/// Returns the extended attributes of a context's file that belong in a layer. Those set by the host's own
+/// policies (labels, ACLs of host users) must not leak into an image, and a checkout makes no program
+/// privileged: neither by a set-user-ID bit nor by `security.capability` (BuildKit).
 fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
     let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
-    let belongs = |name: &[u8]| name == b"security.capability" || name.starts_with(b"user.");
-    Ok(all.into_iter().filter(|(name, _)| belongs(name)).collect())
+    Ok(all.into_iter().filter(|(name, _)| name.starts_with(b"user.")).collect())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! the findings.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::build::checked::Checked;
 use crate::build::context::ContextTree;
@@ -101,7 +102,7 @@ pub(super) fn checked(
     let fails = lint::fails(&kubefile.directives.check, &findings);
     Ok(Checked {
         name: source.name.clone(),
-        path: source.path.clone(),
+        path: source.file().map(Path::to_owned),
         text: source.bytes.clone(),
         findings,
         fails,
@@ -123,6 +124,7 @@ pub(super) fn base_image(store: &Store, name: &str, platform: &Platform) -> Opti
     let config = &image.config.config;
     Some(BaseImage {
         env: scope::split_env(&config.env),
+        triggers: config.on_build.clone(),
         has_shell: config.shell.as_ref().is_some_and(|shell| !shell.is_empty()),
         platform: Some(image.config.platform()),
     })

@@ -11,6 +11,7 @@ use crate::embed::lock::{LOCK_FILE, Lock, Locked, LockedAddress, MAX_LOCK};
 use crate::embed::resolve::{Origin, ResolvedImage};
 use crate::embed::{ContextFiles as _, Found};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::atomic;
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
 use imgctl_base::progress::Reporter;
@@ -70,7 +71,7 @@ impl LockFile {
         if !is_new {
             self.tell(&old.images, &new.images, &|locked| locked.digest.to_string(), reporter);
         }
-        write(&path(options)?, &new)?;
+        place(options)?.write(&new)?;
         self.lock = Some(new);
         Ok(())
     }
@@ -109,7 +110,7 @@ impl LockFile {
         if new == old {
             return Ok(());
         }
-        let written = path(options).and_then(|path| write(&path, &new));
+        let written = place(options).and_then(|place| place.write(&new));
         match written {
             Ok(()) => {
                 let given = |locked: &LockedAddress| locked.given.to_string();
@@ -151,8 +152,9 @@ pub(super) fn read(options: &Options, context: Option<&ContextTree>) -> Result<L
     let embed = &options.embed;
     if embed.lock == LockUse::Update {
         // Before a long build, not after it.
-        path(options)?;
+        place(options)?;
     }
+    refuse_link(options)?;
     let (name, bytes) = match &embed.lock_file {
         Some(path) => (path.display().to_string(), read_file(path)),
         None => {
@@ -199,18 +201,49 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn write(path: &Path, lock: &Lock) -> Result<()> {
-    let text = lock.to_text();
-    if std::fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
-        return Ok(());
-    }
-    output::write(path, text.as_bytes(), 0o644, Durability::Durable)
+/// Where the lock is written.
+enum LockPlace<'a> {
+    Named(&'a Path),
+    /// Somebody else may have made the context: nothing in it says where the lock goes.
+    InContext(PathBuf),
 }
 
-fn path(options: &Options) -> Result<PathBuf> {
+impl LockPlace<'_> {
+    fn write(&self, lock: &Lock) -> Result<()> {
+        let text = lock.to_text();
+        let path: &Path = match self {
+            Self::Named(path) => path,
+            Self::InContext(path) => path,
+        };
+        if std::fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
+        let write = match self {
+            Self::Named(_) => output::write,
+            Self::InContext(_) => atomic::write,
+        };
+        write(path, text.as_bytes(), 0o644, Durability::Durable)
+    }
+}
+
+/// Fails if the lock of the context is a link: what it leads to is not a part of the context, and would
+/// be written.
+fn refuse_link(options: &Options) -> Result<()> {
+    match place(options) {
+        Ok(LockPlace::InContext(path)) if path.is_symlink() => {
+            Err(Error::usage(format!("{} is a link", path.display()))
+                .hint("name the file that it leads to with --lock-file"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn place(options: &Options) -> Result<LockPlace<'_>> {
     match (&options.embed.lock_file, &options.context) {
-        (Some(path), _) => Ok(path.clone()),
-        (None, ContextSource::Directory(directory)) => Ok(directory.join(LOCK_FILE)),
+        (Some(path), _) => Ok(LockPlace::Named(path)),
+        (None, ContextSource::Directory(directory)) => {
+            Ok(LockPlace::InContext(directory.join(LOCK_FILE)))
+        }
         (None, _) => Err(Error::usage("--update-lock: the context is not a directory")
             .hint("pass --lock-file to say where to write the lock file")),
     }

@@ -61,6 +61,11 @@ impl NamedContexts {
         self.0.insert(familiar(name), context);
     }
 
+    /// Returns the contexts with their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &NamedContext)> {
+        self.0.iter()
+    }
+
     /// Returns the context that `name` in FROM, `--from` or a stage's own name means.
     pub fn get(&self, name: &str) -> Option<&NamedContext> {
         if self.0.is_empty() { None } else { self.0.get(&familiar(name)) }

@@ -1,16 +1,16 @@
 //! What all stages of one platform's build share: the inputs, the caches, and the images of finished
 //! stages.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::build::addresses::Addresses;
 use crate::build::context::{self, ContextTree, ImageTree};
-use crate::build::file::{Source, rules_of_directory};
+use crate::build::file::{Source, own_rules};
 use crate::build::items::{Item, LayerTar, SourceTree};
 use crate::build::layer_step::LayerMaker;
+use crate::build::local_paths;
 use crate::build::materials::Materials;
 use crate::build::options::{Format, NamedContext, Options};
 use crate::build::plan::{From, SCRATCH};
@@ -205,7 +205,7 @@ impl Shared<'_> {
         let name =
             Reference::parse(&format!("localhost/build-context-{}", &hash[..16]))?.qualified();
         let arbiter = self.options.base_images.arbiter();
-        let (path, choice) = chosen(path);
+        let (path, choice) = local_paths::layout(path);
         let tags = vec![name.clone()];
         let options = LoadOptions { tags, choice, ..LoadOptions::new(arbiter) };
         transfer::load(self.store, Input::Path(&path), &options, self.reporter).context(|| {
@@ -258,26 +258,9 @@ impl Shared<'_> {
 }
 
 fn directory_tree(name: &str, path: &Path) -> Result<ContextTree> {
-    let (root, rules) = (Root::open(path)?, rules_of_directory(path)?);
+    let root = Root::open(path)?;
+    let rules = own_rules(&root)?;
     Ok(ContextTree::new(format!("build context {name}"), root, rules))
-}
-
-/// Splits `DIRECTORY[:TAG|@DIGEST]`; a directory may also have such a name.
-fn chosen(path: &Path) -> (Cow<'_, Path>, Option<String>) {
-    let split = |text: &str| {
-        let (directory, choice) = match text.rsplit_once('@') {
-            Some((directory, digest)) => {
-                let tagged = directory.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
-                (tagged.map_or(directory, |(directory, _)| directory), digest)
-            }
-            None => text.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'))?,
-        };
-        Some((PathBuf::from(directory), choice.to_owned()))
-    };
-    match path.to_str().filter(|_| !path.exists()).and_then(split) {
-        Some((directory, choice)) => (Cow::Owned(directory), Some(choice)),
-        None => (Cow::Borrowed(path), None),
-    }
 }
 
 /// Finished stages, by number. Waiting for a stage that fails ends, too.

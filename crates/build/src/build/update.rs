@@ -81,7 +81,7 @@ fn compare(
 /// Returns the images of FROM with the place of each, without stages and variables.
 fn bases(directory: &Path, kubefile: Option<&Path>) -> Result<Vec<(Reference, (String, usize))>> {
     let source = file::find(kubefile, directory)?;
-    let path = source.path.as_deref().unwrap_or(Path::new(&source.name));
+    let path = source.file().unwrap_or(Path::new(&source.name));
     let shown = path.strip_prefix(directory).unwrap_or(path).display().to_string();
     let (parsed, _) = imgctl_kubefile::parse_leniently(&source.name, &source.bytes);
     let mut stages: BTreeSet<String> = BTreeSet::from(["scratch".to_owned()]);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{BaseImage, CheckOptions};
 use crate::ast::{Instruction, InstructionKind, Kubefile};
 use crate::expand::{self, ExpandError, Lookup};
+use crate::parser::parse_instruction;
 
 /// Arguments visible in every `FROM` line; a stage imports one with `ARG NAME` (Dockerfile
 /// reference, "Automatic platform ARGs in the global scope").
@@ -134,6 +135,8 @@ struct Level {
     values: BTreeMap<String, Value>,
     /// Arguments, also those without a value.
     declared: BTreeSet<String>,
+    /// What stages that build on this one begin with.
+    triggers: Vec<Instruction>,
     /// The stage that this stage builds on.
     parent: Option<usize>,
     /// Whether the base image may set variables that are unknown here.
@@ -169,11 +172,32 @@ impl<'a> Scopes<'a> {
             }
         }
         self.levels.push(level);
+        let below = parent.and_then(|parent| self.levels.get(parent));
+        let triggers = match below {
+            Some(below) => below.triggers.clone(),
+            None => {
+                let texts = base.iter().flat_map(|base| &base.triggers);
+                texts.filter_map(|text| parse_instruction(text, self.escape).ok()).collect()
+            }
+        };
+        for trigger in triggers {
+            if let InstructionKind::Arg(arguments) = &trigger.kind {
+                for (name, default) in arguments {
+                    self.declare(name, default.as_deref());
+                }
+            }
+            self.apply(&trigger);
+        }
     }
 
     /// Takes over what an instruction sets. The arguments of one `ARG` are set one by one; see
     /// [`Self::declare`].
     pub(super) fn apply(&mut self, instruction: &Instruction) {
+        if let InstructionKind::Onbuild(trigger) = &instruction.kind
+            && let Some(level) = self.levels.last_mut()
+        {
+            level.triggers.push((*trigger.instruction).clone());
+        }
         let InstructionKind::Env(pairs) = &instruction.kind else { return };
         let expanded: Vec<(String, Value)> = pairs
             .iter()

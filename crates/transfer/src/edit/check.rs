@@ -9,6 +9,7 @@ use std::io::Read;
 use crate::edit::bundle::{Bundle, DESCRIPTION, parse_description};
 use crate::transfer::Archive;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::atomic;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Index};
 use imgctl_base::progress::{Reporter, Task, Unit};
@@ -139,7 +140,7 @@ impl Pass<'_> {
     fn read_directory(&mut self, path: &std::path::Path) -> Result<()> {
         for name in DOCUMENTS {
             let file = path.join(name);
-            if let Ok(content) = std::fs::File::open(&file) {
+            if let Ok(content) = atomic::open_regular(&file) {
                 let bytes = bounded(content).path("read", &file)?;
                 self.top.insert(name.to_owned(), bytes);
             }
@@ -161,7 +162,7 @@ impl Pass<'_> {
                     Digest::parse(&name.map(|n| n.to_string_lossy().into_owned()).join(":"));
                 let file = entry.path();
                 if let Ok(digest) = digest {
-                    let mut content = std::fs::File::open(&file).path("open", &file)?;
+                    let mut content = atomic::open_regular(&file).path("open", &file)?;
                     self.blob(&digest, &mut content)?;
                 }
             }

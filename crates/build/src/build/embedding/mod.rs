@@ -316,7 +316,7 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
 /// Searches `directory` as a build with that context would, without resolving anything.
 pub fn scan(directory: &Path, options: &SearchOptions) -> Result<Found> {
     let root = Root::open(directory)?;
-    let rules = file::rules_of_directory(directory)?;
+    let rules = file::own_rules(&root)?;
     let context = ContextTree::new(directory.display().to_string(), root, rules);
     search::search(&Files::of(&context), options)
 }

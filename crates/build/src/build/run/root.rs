@@ -222,12 +222,7 @@ impl<'a> Tree<'a> {
     }
 
     fn etc(&mut self, spec: &RunSpec) -> Result<()> {
-        let hostname = Bytes(format!("{}\n", spec.hostname).into_bytes());
-        let files = [
-            ("resolv.conf", spec.resolv_conf.as_ref()),
-            ("hosts", spec.hosts.as_ref()),
-            ("hostname", Some(&hostname)),
-        ];
+        let files = [("resolv.conf", spec.resolv_conf.as_ref()), ("hosts", spec.hosts.as_ref())];
         for (name, content) in files {
             let Some(content) = content else { continue };
             let source = keep(&self.scratch, name, &content.0, 0o644)?;

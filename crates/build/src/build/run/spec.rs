@@ -102,7 +102,7 @@ pub struct RunSpec {
     pub network: Network,
     /// Additional mounts, made in this order.
     pub mounts: Vec<SandboxMount>,
-    /// Host name inside; also the content of `/etc/hostname`.
+    /// Host name inside. `/etc/hostname` is the image's.
     pub hostname: String,
     /// Content of `/etc/resolv.conf`, bound read-only; `None` keeps the image's own. A network
     /// helper with its own name server replaces the `nameserver` lines.

@@ -109,6 +109,9 @@ fn what_is_no_text_is_refused() {
         format!("{}:{} {}", found[0].span.line, found[0].span.column, found[0].message)
     };
     assert_eq!(first(b"FROM a\nENV \xff=1"), "2:5 the file is not UTF-8");
+    // Comments of old files are in Latin-1; a here-document could have lines that look like them.
+    parse("k", b"# Andr\xe9\nFROM a\n  # \xe9\nMAINTAINER Ren\xe9\n").unwrap();
+    assert_eq!(first(b"FROM a\nCOPY <<E /f\n# \xe9\nE\n"), "3:3 the file is not UTF-8");
     assert_eq!(first(b"FROM a\0"), "1:7 the file contains a NUL byte");
     assert_eq!(first(&vec![b'#'; MAX_KUBEFILE + 1]), "1:1 the file is larger than 4194304 bytes");
 }
