@@ -198,7 +198,9 @@ fn show(status: &Status, context: &Context) -> Result<()> {
     context.ui.print(&table.render(true))?;
     for host in &status.hosts {
         for problem in host.problems.iter().chain(&host.warnings) {
-            context.ui.line(&of_host(&host.host, problem))?;
+            // What a command has printed follows in lines of its own.
+            let lines: Vec<&str> = problem.lines().map(str::trim).collect();
+            context.ui.line(&of_host(&host.host, &lines.join("; ")))?;
         }
     }
     show_registry(status, context)?;

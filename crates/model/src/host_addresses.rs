@@ -26,6 +26,11 @@ pub(crate) fn of_nobody(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns whether this is the hostname of a machine that was given none.
+pub fn is_no_hostname(name: &str) -> bool {
+    OWN_NAMES.contains(&name)
+}
+
 /// Returns whether every machine means itself by this address or name.
 pub(crate) fn is_loopback(name: &str) -> bool {
     match ip(name) {

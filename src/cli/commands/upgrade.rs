@@ -11,7 +11,7 @@ use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK};
 use crate::cli::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
 };
-use imgctl_base::error::{IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_ops::upgrade::{
     self, AbortRequest, Preview, ResumeRequest, RollbackRequest, Scope, UpgradeRequest,
 };
@@ -166,9 +166,21 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
             upgrade::abort(&request, &context.session(&args.ssh, &args.registry)?)
         }
         None => {
+            refuse_late_word(&args.images)?;
             let request = request(args, context)?;
             upgrade::upgrade(&request, &context.session(&args.ssh, &args.registry)?)
         }
+    }
+}
+
+/// Fails if an operation on the open upgrade stands behind flags, where it would be an image.
+fn refuse_late_word(images: &[String]) -> Result<()> {
+    match images {
+        [word] if Upgrade::has_subcommand(word) => {
+            Err(Error::usage(format!("`{word}` stands behind flags of `upgrade`"))
+                .hint(format!("it comes first: `imgctl upgrade {word} …`")))
+        }
+        _ => Ok(()),
     }
 }
 

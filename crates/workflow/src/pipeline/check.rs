@@ -9,6 +9,7 @@ use crate::pipeline::ownership::{self, Other, Owner};
 use imgctl_base::error::{Error, Kind};
 use imgctl_host::agent::protocol::Facts;
 use imgctl_model::context::{ClusterContext, Host};
+use imgctl_model::host_addresses;
 use imgctl_runtime::Runtime;
 
 /// Maximum clock difference, as in sealos.
@@ -279,6 +280,12 @@ fn before_joining(
                  that cluster no longer exists",
             ));
         }
+    }
+    if context.hosts.len() > 1 && host_addresses::is_no_hostname(&facts.hostname) {
+        problems.push(Problem::new(
+            format!("its hostname is `{}`, by which every machine means itself", facts.hostname),
+            "give each host a hostname of its own (hostnamectl hostname NAME)",
+        ));
     }
     let mut ports = question.runtime.ports(context, host);
     if let Some(registry) = context.registry.as_ref().filter(|_| context.serves_registry(host)) {

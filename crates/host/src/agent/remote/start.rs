@@ -81,7 +81,7 @@ fn not_started(ended: Option<Ended>, errors: &str, said: &str) -> Error {
     match ended {
         Some(Ended::Code(126 | 127)) => error
             .hint("the program may need libraries that the host lacks: use a statically linked imgctl (IMGCTL_AGENT)")
-            .hint("or check the mounts for `noexec`, which prevents programs from running there"),
+            .hint("or check the mounts for `noexec`, and the rules of sudo for `NOEXEC` (`sudo -l`): both prevent programs from running there"),
         Some(Ended::Signal(_)) => {
             error.hint("check the host's kernel log for the reason why it was killed (too little \
                         memory?)")

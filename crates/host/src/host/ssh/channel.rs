@@ -185,8 +185,16 @@ fn number(signal: &Sig) -> i32 {
         Sig::PIPE => 13,
         Sig::ALRM => 14,
         Sig::TERM => 15,
-        Sig::Custom(name) if name == "USR2" => 12,
-        Sig::Custom(_) => 0,
+        // Names that RFC 4254 lacks and OpenSSH sends, with its suffix.
+        Sig::Custom(name) => match name.split('@').next().unwrap_or_default() {
+            "TRAP" => 5,
+            "BUS" => 7,
+            "USR2" => 12,
+            "XCPU" => 24,
+            "XFSZ" => 25,
+            "SYS" => 31,
+            _ => 0,
+        },
     }
 }
 

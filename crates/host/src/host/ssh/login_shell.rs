@@ -112,8 +112,8 @@ pub(super) fn silent(label: &str, user: &str, seconds: u64) -> Error {
         "the login shell of {user} on {label} runs no commands: it is still starting after {seconds} s"
     ))
     .hint(
-        "check the start-up files of the shell there (~/.bashrc, ~/.profile): something in them waits or \
-         reads standard input",
+        "check the start-up files of the shell there (~/.bashrc, ~/.profile, ~/.cshrc, ~/.login) and \
+         ForceCommand in sshd_config: something in them waits or reads standard input",
     )
 }
 
