@@ -67,7 +67,7 @@ pub fn install(
     let program = format!("{folder}/imgctl");
     let actions = vec![
         Action::command("check", Line::repeatable(check)),
-        Action::command("program", own_binary(&quoted(&program)))
+        Action::command("program", own_binary(&program))
             .saying(format!("copy imgctl to {program}")),
         files(&folder, &schedule.files),
         Action::file(

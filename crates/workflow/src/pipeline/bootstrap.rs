@@ -96,8 +96,8 @@ pub(crate) fn backup_unit(context: &ClusterContext) -> String {
 /// Returns the action that removes the timer of backups, if there is one.
 pub(crate) fn stop_backups(context: &ClusterContext) -> Action {
     let unit = backup_unit(context);
-    let line = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")]);
-    Action::command("backup-timer", Line::repeatable(line))
+    let line = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")], &[]);
+    Action::command("backup-timer", line)
         .saying(format!("remove the timer {unit}, if there is one"))
 }
 
