@@ -232,3 +232,57 @@ pub(crate) fn removal(context: &ClusterContext, _host: &Host) -> Vec<Action> {
         units::removal(&[&format!("{unit}.socket"), &format!("{unit}.service")], &[]),
     )]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_model::{context::Paths, testing};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    /// systemctl is a stand-in that knows the load balancer's process.
+    #[test]
+    fn a_server_is_out_until_it_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut context = testing::context(&["master", "master", "node"]);
+        context.paths = Paths::new(directory.path().to_str().unwrap(), "c");
+        let systemctl = directory.path().join("systemctl");
+        std::fs::write(&systemctl, "#!/bin/sh\necho 7\n").unwrap();
+        std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
+        let state = directory.path().join("state");
+        let told = |line: &Line| {
+            let ran = Command::new("bash")
+                .args(["-ec", &line.line])
+                .envs(line.environment.to_map())
+                .env("IMGCTL_STATE", &state)
+                .env("PATH", format!("{}:/usr/bin:/bin", directory.path().display()))
+                .output()
+                .unwrap();
+            assert!(ran.status.success(), "{ran:?}");
+            String::from_utf8(ran.stdout).unwrap()
+        };
+        let host = context.hosts[0].clone();
+        let server = join_port(host.ip(), API_PORT);
+        let (out, back) =
+            (tell_out(&context, Out { host: &host, ip: host.ip() }), tell_back(&context, &host));
+        // A host without a load balancer has nothing to change.
+        assert_eq!(told(&out) + &told(&back), "");
+        let list = std::path::PathBuf::from(servers_file(&context));
+        let read = || std::fs::read_to_string(&list).unwrap_or_default();
+        assert_eq!(read(), "");
+        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
+        std::fs::write(&list, servers(&context, None)).unwrap();
+        let all = read();
+        let states = format!("pid 7\n10.9.9.9:6443 up 4\n{server} out 0 told\n");
+        std::fs::write(&state, states).unwrap();
+        assert_eq!(told(&out), "");
+        assert!(read().starts_with(&format!("#out {server} {OUT_SECONDS}\n")), "{}", read());
+        assert_eq!(read().lines().count(), all.lines().count());
+        told(&back);
+        assert_eq!(read(), all);
+        // A list that another run has changed stays.
+        std::fs::write(&list, "10.9.9.9:6443\n").unwrap();
+        told(&back);
+        assert_eq!(read(), "10.9.9.9:6443\n");
+    }
+}

@@ -83,10 +83,14 @@ pub(super) fn rendered(
 /// its flags.
 pub(super) fn try_pod(site: &Site<'_>, component: &str, manifest: &str) -> Result<()> {
     let manifest = Manifest::parse(manifest, component)?;
+    let line = trial(&manifest, component)?;
+    site.run_on(site.agent, &line, &format!("-try-{component}")).map(|_| ())
+}
+
+fn trial(manifest: &Manifest, component: &str) -> Result<Line> {
     let line = Line::script(&[include_str!("scripts/try-server.sh")])
         .with([("IMGCTL_COMPONENT", component), ("IMGCTL_IMAGE", manifest.image()?)]);
-    let line = Line { input: Some(container(&manifest, component)?), ..line };
-    site.run_on(site.agent, &line, &format!("-try-{component}")).map(|_| ())
+    Ok(Line { input: Some(container(manifest, component)?), ..line })
 }
 
 /// Writes the configuration for kubeadm: the cluster's configuration with the new version, and this
@@ -239,6 +243,9 @@ fn run_kubelet(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::{Command, Stdio};
 
     /// An API server whose audit log is in a mount, beside a policy that is in one of its own.
     fn api_server(audit: &str, is_read_only: bool) -> Manifest {
@@ -279,6 +286,50 @@ mod tests {
             ]
         );
         assert_eq!(mounts.split('\0').count(), 4, "{mounts}");
+    }
+
+    /// ctr is a stand-in that writes down what it is told.
+    #[test]
+    fn every_word_of_a_command_and_every_mount_that_is_there_reach_ctr() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_str().unwrap();
+        let ctr = "#!/bin/bash\ncase \"$*\" in *' run '*) printf '[%s]' \"$@\" >\"$TEST/told\"\n\
+            echo 'Error: unknown flag: --no-such-flag'; exit 1 ;; esac\n";
+        std::fs::write(directory.path().join("ctr"), ctr).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path().join("ctr"), mode).unwrap();
+        let manifest = json!({"spec": {
+            "containers": [{
+                "image": "r/i:1",
+                "command": ["kube-scheduler", "--a=it's b", "--c=x\ny", ""],
+                "volumeMounts": [
+                    {"name": "is", "mountPath": "/in"}, {"name": "none", "mountPath": "/none"},
+                ],
+            }],
+            "volumes": [
+                {"name": "is", "hostPath": {"path": root}},
+                {"name": "none", "hostPath": {"path": format!("{root}/none")}},
+            ],
+        }});
+        let manifest = Manifest::parse(&manifest.to_string(), "kube-scheduler").unwrap();
+        let line = trial(&manifest, "kube-scheduler").unwrap();
+        let mut bash = Command::new("bash");
+        bash.args(["-ec", &line.line]).envs(line.environment.to_map()).env("TEST", root);
+        bash.env("PATH", format!("{root}:/usr/bin:/bin")).stdin(Stdio::piped());
+        let mut bash = bash.stderr(Stdio::piped()).spawn().unwrap();
+        let input = line.input.unwrap();
+        bash.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let ran = bash.wait_with_output().unwrap();
+        let errors = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(
+            (ran.status.code(), errors.as_str()),
+            (Some(1), "unknown flag: --no-such-flag\n")
+        );
+        let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+        let mount =
+            format!("[--rm][--mount][type=bind,src={root},dst=/in,options=rbind:ro][r/i:1]");
+        assert!(told.contains(&mount), "{told}");
+        assert!(told.ends_with("[kube-scheduler][--a=it's b][--c=x\ny][]"), "{told}");
     }
 
     #[test]
