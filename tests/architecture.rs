@@ -379,6 +379,31 @@ fn no_file_is_too_long() {
     assert!(long.is_empty(), "over {LONGEST_FILE} lines:\n{}", long.join("\n"));
 }
 
+/// Where files of hosts are made of values: they cannot be files of the source.
+const TEMPLATES: [&str; 2] =
+    ["crates/workflow/src/apps/managed.rs", "crates/workflow/src/apps/sudo.rs"];
+
+/// A program that hosts run is a file beside the module that runs it, where `scripts/shellcheck` finds it.
+#[test]
+fn programs_of_hosts_are_files() {
+    let ends_a_command = |line: &str| {
+        let rest = ["fi", "esac", "done"].iter().find_map(|word| line.trim().strip_prefix(word));
+        rest.is_some_and(|rest| ["\\n", "\"", ";"].iter().any(|part| rest.starts_with(part)))
+            || ["fi", "esac"].contains(&line.trim())
+    };
+    let found: BTreeSet<String> = sources()
+        .iter()
+        .filter(|source| !is_for_tests(&source.path))
+        .filter(|source| code(&source.text).lines().any(ends_a_command))
+        .map(|source| source.path.display().to_string())
+        .collect();
+    let known: BTreeSet<String> = TEMPLATES.map(str::to_owned).into();
+    assert_eq!(
+        found, known,
+        "a program is a .sh file: see \"Programs of hosts\" in docs/architecture.md"
+    );
+}
+
 /// Where docs/architecture.md says how large each crate is.
 const SIZES: &str = "### Sizes";
 /// By how many lines a crate may be smaller than its table says.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::shell;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_host::agent::Agent;
@@ -158,15 +159,30 @@ impl Line {
         Self { again: true, ..Self::new(line) }
     }
 
+    /// Creates an idempotent line that runs a program, see [`shell::program`].
+    pub fn script(parts: &[&str]) -> Self {
+        Self::repeatable(shell::program(parts))
+    }
+
     /// Creates a query: repeated on each run, output not logged.
     pub fn query(line: impl Into<String>) -> Self {
         Self { quiet: true, ..Self::repeatable(line) }
     }
 
+    /// Adds variables: by them a program gets its values.
+    pub fn with<const N: usize>(mut self, variables: [(&str, &str); N]) -> Self {
+        let owned = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.environment.extend(owned);
+        self
+    }
+
     /// Returns the line for messages, shortened.
     fn shown(&self) -> String {
-        // The functions that a line uses come first, and say nothing about what it does.
-        let line = self.line.strip_prefix(PUT).unwrap_or(&self.line).trim_start();
+        // A program begins with its title.
+        if let Some(title) = self.line.strip_prefix("# ").and_then(|line| line.lines().next()) {
+            return title.to_owned();
+        }
+        let line = self.line.trim_start();
         let first = line.lines().next().unwrap_or_default();
         if first.len() < line.len() || first.chars().count() > 120 {
             format!("{}…", first.chars().take(120).collect::<String>())
@@ -291,30 +307,6 @@ impl Action {
     }
 }
 
-/// Shell functions. `put SOURCE TARGET [MODE]` does nothing if both are equal; `ours FILE ROOT
-/// RELATIVE` succeeds if `FILE` is identical to the one in some image tree below `ROOT`, which
-/// means that it was not modified on the host.
-pub(crate) const PUT: &str = r#"put() {
-  if [ -e "$2" ] && [ ! -L "$2" ] && cmp -s "$1" "$2"; then return 0; fi
-  mkdir -p "$(dirname "$2")"
-  rm -rf "$2.imgctl-new"
-  cp -L --preserve=mode,ownership,timestamps "$1" "$2.imgctl-new"
-  if [ -n "${3:-}" ]; then chown 0:0 "$2.imgctl-new"; chmod "$3" "$2.imgctl-new"; fi
-  sync "$2.imgctl-new"
-  mv -f "$2.imgctl-new" "$2"
-  sync "$(dirname "$2")"
-  echo "$2 is replaced"
-}
-ours() {
-  local tree
-  for tree in "$2"/rootfs "$2"/rootfs.*; do
-    if cmp -s "$1" "$tree/$3"; then return 0; fi
-  done
-  return 1
-}
-where() { type -P "$1" || echo "/usr/bin/$1"; }
-"#;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,18 +325,16 @@ mod tests {
 
     fn bash(line: &str, words: &[&Path]) -> Output {
         let mut command = Command::new("bash");
-        command.args(["-e", "-c", &format!("{PUT}\n{line}"), "bash"]);
+        command.args(["-e", "-c", &shell::program(&[shell::FILES, line]), "bash"]);
         command.args(words).env("LC_ALL", "C").output().unwrap()
     }
 
     #[test]
     fn messages_show_what_a_line_does() {
         let shown = |line: String| Line { line, ..Line::default() }.shown();
-        assert_eq!(shown(format!("{PUT}put a b")), "put a b");
-        assert_eq!(
-            shown(format!("{PUT}\nsystemctl stop kubelet\nput a b")),
-            "systemctl stop kubelet…"
-        );
+        let swap = shell::program(&[shell::FILES, "#!/bin/bash -e\n# the file b\nput a b\n"]);
+        assert_eq!(shown(swap), "the file b");
+        assert_eq!(shown("systemctl stop kubelet\nput a b".to_owned()), "systemctl stop kubelet…");
         assert_eq!(shown("date".to_owned()), "date");
     }
 

@@ -19,6 +19,7 @@ pub mod rotation;
 pub mod script;
 pub mod setting;
 pub mod setting_files;
+pub mod shell;
 pub mod units;
 pub mod upgrade;
 pub mod version;
@@ -148,22 +149,10 @@ pub trait Runtime: Send + Sync {
     }
 }
 
-/// Returns a line that puts the imgctl binary, which runs the commands of a host, at `target`. An agent
-/// that was uploaded is never written again, so a hard link is enough; any other binary is copied.
+/// Returns a line that puts the imgctl binary, which runs the commands of a host, at `target`.
 pub fn own_binary(target: &str) -> action::Line {
-    action::Line {
-        line: format!(
-            "[ /proc/$PPID/exe -ef {target} ] || {{\n\
-             mkdir -p \"$(dirname {target})\" && rm -f {target}.new &&\n\
-             case $(readlink /proc/$PPID/exe) in\n\
-             */imgctl-agent-*) ln \"$(readlink /proc/$PPID/exe)\" {target}.new 2>/dev/null ;;\n\
-             *) false ;;\n\
-             esac || install -m 0755 /proc/$PPID/exe {target}.new && mv -f {target}.new {target}\n\
-             }}"
-        ),
-        again: true,
-        ..action::Line::default()
-    }
+    let script = include_str!("scripts/put-own-binary.sh");
+    action::Line::script(&[shell::OWN_BINARY, script]).with([("IMGCTL_BINARY", target)])
 }
 
 /// Reads files from images in the controller's store, without unpacking them.

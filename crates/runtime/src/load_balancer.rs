@@ -117,44 +117,24 @@ pub(crate) fn actions(context: &ClusterContext, _host: &Host, papers: Papers) ->
     vec![
         Action::file("lb-servers", servers_file, 0o644, servers(context, None)),
         // A separate copy: the agent's binary is removed when a newer version is installed.
-        Action::command("lb-binary", crate::own_binary(&binary)),
+        Action::command("lb-binary", crate::own_binary(&binary))
+            .saying(format!("copy imgctl to {binary}")),
         Action::file("lb-socket", format!("/etc/systemd/system/{unit}.socket"), 0o644, socket),
         Action::file("lb-unit", format!("/etc/systemd/system/{unit}.service"), 0o644, text),
-        Action::command(
-            "lb-start",
-            Line::repeatable(start(&unit, &binary, &command, &state_file(context))),
-        ),
+        Action::command("lb-start", start(&unit, &binary, &command, &state_file(context)))
+            .saying(format!("start {unit}, or restart it if its program or command line changed")),
     ]
 }
 
-/// Returns the shell line that starts the unit, or restarts it if its program or command line has
-/// changed, and waits until it reports that it is serving: an open port is no proof. An earlier
-/// imgctl version's load balancer holds the port itself.
-fn start(unit: &str, binary: &str, command: &str, state: &str) -> String {
-    format!(
-        "systemctl daemon-reload && systemctl enable --quiet {unit}.socket {unit}.service || exit\n\
-         if ! systemctl is-active --quiet {unit}.socket; then\n\
-         systemctl stop {unit}.service\n\
-         systemctl start {unit}.socket || {{\n\
-         journalctl --no-pager -q -n 20 -u {unit}.socket >&2\n\
-         echo 'the API load balancer cannot listen on {ADDRESS}:{API_PORT}; see ss -ltnp' >&2; exit 1; }}\n\
-         fi\n\
-         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
-         if [ \"${{pid:-0}}\" != 0 ] && cmp -s \"/proc/$pid/exe\" {binary} && \
-         [ \"$(tr '\\0' ' ' <\"/proc/$pid/cmdline\")\" = '{command} ' ]; then\n\
-         systemctl start {unit}.service || exit\n\
-         else\n\
-         systemctl restart {unit}.service || exit\n\
-         fi\n\
-         for i in $(seq 80); do\n\
-         pid=$(systemctl show -p MainPID --value {unit}.service)\n\
-         if [ \"${{pid:-0}}\" != 0 ] && [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ]; then exit 0; fi\n\
-         sleep 0.25\n\
-         done\n\
-         journalctl --no-pager -q -n 20 -u {unit}.service >&2\n\
-         echo 'the API load balancer does not serve {ADDRESS}:{API_PORT} after 20 s; see journalctl -u {unit}' >&2\n\
-         exit 1"
-    )
+/// Returns the line that starts the unit and waits until it reports that it is serving.
+fn start(unit: &str, binary: &str, command: &str, state: &str) -> Line {
+    Line::script(&[include_str!("scripts/start-load-balancer.sh")]).with([
+        ("IMGCTL_UNIT", unit),
+        ("IMGCTL_BINARY", binary),
+        ("IMGCTL_COMMAND", command),
+        ("IMGCTL_STATE", state),
+        ("IMGCTL_LISTENS", &format!("{ADDRESS}:{API_PORT}")),
+    ])
 }
 
 /// Takes the host's API server out of the workers' load balancers before `action`, because the
@@ -201,8 +181,7 @@ pub(crate) fn put_back(context: &ClusterContext) -> Vec<Action> {
 
 /// Sends the list to all workers. A worker that cannot be notified is not an error: its load
 /// balancer checks `/readyz` itself.
-fn tell_workers(site: &Site<'_>, line: &str, suffix: &str) {
-    let line = &Line::repeatable(line);
+fn tell_workers(site: &Site<'_>, line: &Line, suffix: &str) {
     let workers: Vec<&Host> = site.context.workers().collect();
     for some in workers.chunks(AT_ONCE) {
         std::thread::scope(|scope| {
@@ -225,39 +204,24 @@ fn tell_workers(site: &Site<'_>, line: &str, suffix: &str) {
     }
 }
 
-/// Returns the shell line that writes a list of servers.
-fn put(file: &str, servers: &str) -> String {
-    let words: String = servers.lines().map(|line| format!(" '{line}'")).collect();
-    format!("printf '%s\\n'{words} >{file}.new && mv -f {file}.new {file} || exit\n")
+/// Returns the line that puts a server back.
+fn tell_back(context: &ClusterContext, host: &Host) -> Line {
+    list(include_str!("scripts/put-back-server.sh"), context, host.ip(), None)
 }
 
-/// Returns the shell line that puts a server back.
-fn tell_back(context: &ClusterContext, host: &Host) -> String {
-    let (file, server) = (servers_file(context), join_port(host.ip(), API_PORT));
-    format!(
-        "if [ -e {file} ] && grep -q '^#out {server} ' {file}; then\n{}fi",
-        put(&file, &servers(context, None))
-    )
+/// Returns the line that takes a server out and waits until it has no more connections.
+fn tell_out(context: &ClusterContext, out: Out<'_>) -> Line {
+    list(include_str!("scripts/take-out-server.sh"), context, out.ip, Some(out))
+        .with([("IMGCTL_UNIT", &unit(context)), ("IMGCTL_STATE", &state_file(context))])
 }
 
-/// Returns the shell line that takes a server out and waits until it has no more connections. A load
-/// balancer of an earlier imgctl version does not report its state, so the line does not wait for it.
-fn tell_out(context: &ClusterContext, out: Out<'_>) -> String {
-    let (file, server) = (servers_file(context), join_port(out.ip, API_PORT));
-    format!(
-        "[ -e {file} ] || exit 0\n\
-         {put}pid=$(systemctl show -p MainPID --value {unit} || true)\n\
-         for i in $(seq 100); do\n\
-         [ \"$(head -n 1 {state} 2>/dev/null)\" = \"pid $pid\" ] || exit 0\n\
-         grep -qE '^{pattern} (out|unready|down) 0 ?' {state} && exit 0\n\
-         sleep 0.25\n\
-         done\n\
-         echo 'connections to {server} are still open'",
-        put = put(&file, &servers(context, Some(out))),
-        unit = unit(context),
-        state = state_file(context),
-        pattern = server.replace('.', "\\.").replace('[', "\\[").replace(']', "\\]"),
-    )
+/// Returns the line that changes the list of servers, for the one at `ip`.
+fn list(script: &str, context: &ClusterContext, ip: &str, out: Option<Out<'_>>) -> Line {
+    Line::script(&[script]).with([
+        ("IMGCTL_FILE", &servers_file(context)),
+        ("IMGCTL_SERVERS", &servers(context, out)),
+        ("IMGCTL_SERVER", &join_port(ip, API_PORT)),
+    ])
 }
 
 /// Removes the load balancer from a host, if there is one.
@@ -265,6 +229,60 @@ pub(crate) fn removal(context: &ClusterContext, _host: &Host) -> Vec<Action> {
     let unit = unit(context);
     vec![Action::command(
         "lb-remove",
-        Line::repeatable(units::removal(&[&format!("{unit}.socket"), &format!("{unit}.service")])),
+        units::removal(&[&format!("{unit}.socket"), &format!("{unit}.service")], &[]),
     )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use imgctl_model::{context::Paths, testing};
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    /// systemctl is a stand-in that knows the load balancer's process.
+    #[test]
+    fn a_server_is_out_until_it_is_put_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut context = testing::context(&["master", "master", "node"]);
+        context.paths = Paths::new(directory.path().to_str().unwrap(), "c");
+        let systemctl = directory.path().join("systemctl");
+        std::fs::write(&systemctl, "#!/bin/sh\necho 7\n").unwrap();
+        std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
+        let state = directory.path().join("state");
+        let told = |line: &Line| {
+            let ran = Command::new("bash")
+                .args(["-ec", &line.line])
+                .envs(line.environment.to_map())
+                .env("IMGCTL_STATE", &state)
+                .env("PATH", format!("{}:/usr/bin:/bin", directory.path().display()))
+                .output()
+                .unwrap();
+            assert!(ran.status.success(), "{ran:?}");
+            String::from_utf8(ran.stdout).unwrap()
+        };
+        let host = context.hosts[0].clone();
+        let server = join_port(host.ip(), API_PORT);
+        let (out, back) =
+            (tell_out(&context, Out { host: &host, ip: host.ip() }), tell_back(&context, &host));
+        // A host without a load balancer has nothing to change.
+        assert_eq!(told(&out) + &told(&back), "");
+        let list = std::path::PathBuf::from(servers_file(&context));
+        let read = || std::fs::read_to_string(&list).unwrap_or_default();
+        assert_eq!(read(), "");
+        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
+        std::fs::write(&list, servers(&context, None)).unwrap();
+        let all = read();
+        let states = format!("pid 7\n10.9.9.9:6443 up 4\n{server} out 0 told\n");
+        std::fs::write(&state, states).unwrap();
+        assert_eq!(told(&out), "");
+        assert!(read().starts_with(&format!("#out {server} {OUT_SECONDS}\n")), "{}", read());
+        assert_eq!(read().lines().count(), all.lines().count());
+        told(&back);
+        assert_eq!(read(), all);
+        // A list that another run has changed stays.
+        std::fs::write(&list, "10.9.9.9:6443\n").unwrap();
+        told(&back);
+        assert_eq!(read(), "10.9.9.9:6443\n");
+    }
 }

@@ -25,12 +25,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Stops the kubelet, unless containers would not survive a restart of containerd.
-const STOP: &str = r#"mode=$(systemctl show -p KillMode --value containerd)
-case $mode in
-process | none) ;;
-*) echo "containerd.service has KillMode=$mode: its restart would end every container; set KillMode=process" >&2; exit 1 ;;
-esac
-systemctl stop kubelet"#;
+const STOP: &str = include_str!("scripts/stop-kubelet.sh");
 const START: &str = "systemctl start kubelet";
 /// Restarts containerd; shims and containers go on.
 const RESTART: &str = "systemctl restart containerd";
@@ -177,7 +172,7 @@ fn rehash(site: &Site<'_>, request: &Rehash) -> Result<()> {
         site.say("no record is to be changed");
         return Ok(());
     }
-    site.run_on(site.agent, &Line::repeatable(STOP), "-stop")?;
+    site.run_on(site.agent, &Line::script(&[STOP]), "-stop")?;
     let went = change(site, request);
     if went.is_err() && request.task == Task::Back {
         site.say("the kubelet is stopped: with these records, it would restart containers");

@@ -5,9 +5,11 @@
 
 mod config;
 mod elsewhere;
-mod host;
+pub(crate) mod host;
 pub mod options;
 mod reconfigure;
+#[cfg(test)]
+mod script_tests;
 mod steps;
 mod upgrade;
 
@@ -16,7 +18,7 @@ use config::{API_NAME, Role};
 
 use crate::action::{Line, Site};
 use crate::certificates::host_kubeconfig;
-use crate::k3s::host::DATA;
+use crate::k3s::host::HOST;
 use crate::{Action, ImageFiles, Runtime, nodes, upgrade::Upgrader};
 use crate::{kubectl, kubectl::quoted};
 use crate::{load_balancer, load_balancer::API_PORT};
@@ -187,21 +189,12 @@ impl Runtime for K3s<'_> {
                 let name = node_name(site, site.host)?;
                 // The Node object appears a few seconds after the service starts.
                 let patience = site.timeout.map_or(300, |timeout| timeout.as_secs().min(300));
-                kubectl(
-                    site,
-                    &format!(
-                        "get --raw /readyz --request-timeout=10s >/dev/null || exit\n\
-                         until {KUBECTL} get node {name} >/dev/null 2>&1; do\n\
-                         ((SECONDS < {appears})) || {{ echo 'there is no Node {name}' >&2; exit 1; }}\n\
-                         sleep 1\n\
-                         done\n\
-                         {KUBECTL} wait --for=condition=Ready node/{name} --timeout={ready}s",
-                        appears = (patience / 3).max(1),
-                        ready = (patience / 2).max(1),
-                    ),
-                    "ready",
-                )
-                .map(|_| ())
+                let line = Line::script(&[include_str!("scripts/wait-for-node.sh")]).with([
+                    ("IMGCTL_NODE", &name),
+                    ("IMGCTL_APPEARS", &(patience / 3).max(1).to_string()),
+                    ("IMGCTL_READY", &(patience / 2).max(1).to_string()),
+                ]);
+                first_answer(site, &line, "ready").map(drop)
             },
         )])
     }
@@ -266,12 +259,8 @@ impl Runtime for K3s<'_> {
         if context.is_adopted() {
             actions.push(Action::command("k3s-uninstall", Line::repeatable(UNINSTALL)));
         }
-        actions.push(Action::command(
-            "k3s-stop",
-            Line::repeatable("for unit in k3s k3s-agent; do if systemctl cat $unit >/dev/null 2>&1; then systemctl disable --quiet --now $unit; systemctl reset-failed $unit 2>/dev/null || true; fi; done; \
-                       rm -f /etc/rancher/k3s/config.yaml /etc/rancher/k3s/token /etc/rancher/k3s/agent-token; \
-                       if [ \"$(readlink \"$HOME/.kube/config\")\" = /etc/rancher/k3s/k3s.yaml ]; then rm -f \"$HOME/.kube/config\"; rmdir \"$HOME/.kube\" 2>/dev/null || true; fi"),
-        ));
+        let stop = Line::script(&[include_str!("scripts/stop.sh")]);
+        actions.push(Action::command("k3s-stop", stop));
         Ok(actions)
     }
 
@@ -309,11 +298,10 @@ fn takes_servers() -> Action {
     let says = "the first server keeps its data in etcd: others can join it";
     Action::new("datastore", says, |site| {
         let Some(first) = site.context.first() else { return Ok(()) };
-        let text = format!(
-            "{DATA}if [ -f \"$data/server/db/state.db\" ] && [ ! -d \"$data/server/db/etcd\" ]; then echo sqlite; fi"
-        );
+        let line = Line::script(&[HOST, include_str!("scripts/datastore.sh")]);
+        let line = Line { quiet: true, ..line };
         let agent = site.pool.agent(first)?;
-        let told = site.run_on(&*agent, &Line::query(text), "-datastore")?;
+        let told = site.run_on(&*agent, &line, "-datastore")?;
         if told.trim().is_empty() {
             return Ok(());
         }
@@ -327,13 +315,8 @@ fn takes_servers() -> Action {
 
 /// Waits until the API of this host responds.
 fn ready() -> Action {
-    Action::command(
-        "k3s-ready",
-        Line::repeatable(format!(
-            "for i in $(seq 150); do {KUBECTL} get --raw /readyz >/dev/null 2>&1 && exit 0; sleep 2; done; \
-                 systemctl --no-pager --lines=20 status k3s; echo 'the API does not answer after 300 s; see journalctl -u k3s' >&2; exit 1"
-        )),
-    )
+    Action::command("k3s-ready", Line::script(&[include_str!("scripts/wait-for-api.sh")]))
+        .saying("wait until the API of this host answers")
 }
 
 /// Fetches the administrator's kubeconfig for the controller and for kubectl on the host.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::action::{Line, Site};
-use crate::k3s::steps::{LIMIT, START, keep, line, out_of_service, prelude, take_snapshot};
-use crate::k3s::{CONFIG, K3s};
+use crate::k3s::steps::{LIMIT, action, keep, out_of_service, script, take_snapshot};
+use crate::k3s::{CONFIG, K3s, host::HOST};
 use crate::k3s::{config, config::Role};
 use crate::setting::{Component, Difference, Setting, differences, put};
 use crate::upgrade::{Move, Place, Upgrader};
@@ -180,25 +180,14 @@ impl Upgrader for Reconfigurer<'_> {
     }
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let touched = "mkdir -p \"$backup\"; [ -e \"$backup/touched\" ] || { : >\"$backup/touched\"; sync -f \"$backup\"; }\n";
+        let line = script(step, include_str!("scripts/put-settings.sh"));
         if self.change(step)?.is_empty() {
-            let text = format!("{}{touched}", prelude(step));
-            return Ok(vec![line(
-                "settings",
-                "nothing of this host changes".to_owned(),
-                text,
-                LIMIT,
-            )]);
+            let (says, line) = ("nothing of this host changes", line.with([("IMGCTL_NEW", "")]));
+            return Ok(vec![action("settings", says.to_owned(), line, LIMIT)]);
         }
-        let text = format!(
-            "{}{touched}\
-             if cmp -s \"$backup/new.yaml\" {CONFIG} && [ -e \"$backup/k3s-runs\" ] && systemctl is-active --quiet \"$unit\"; then echo 'k3s runs with the new options'; exit 0; fi\n\
-             put \"$backup/new.yaml\" {CONFIG} 0600\n\
-             {START}",
-            prelude(step),
-        );
+        let line = line.with([("IMGCTL_NEW", &format!("{}/new.yaml", step.backup()))]);
         let says = format!("put the new {CONFIG} in place; systemctl restart k3s");
-        Ok(vec![out_of_service(step, line("settings", says, text, LIMIT))])
+        Ok(vec![out_of_service(step, action("settings", says, line, LIMIT))])
     }
 
     fn gate(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -237,15 +226,13 @@ fn tried(site: &Site<'_>, path: &str, verb: &str, change: &[Difference]) -> Resu
         .filter_map(|one| one.path.first().map(|name| name.trim_end_matches('+')))
         .collect();
     names.dedup();
-    let text = format!(
-        "k3s=$(type -P k3s || echo /usr/local/bin/k3s)\n\
-         said=$(timeout -k 5 60 \"$k3s\" {verb} --config {path} --help 2>&1) || {{ tail -n 5 <<<\"$said\" >&2; exit 1; }}\n\
-         for option in {names}; do\n\
-         if grep -qE \"([uU]nknown flag|not defined:) -*$option( |$)\" <<<\"$said\"; then echo \"k3s {verb} has no option $option\" >&2; exit 1; fi\n\
-         done",
-        names = names.join(" "),
-    );
-    site.run_on(site.agent, &Line::query(text), "-try").map(|_| ()).map_err(|error| {
+    let line = Line::script(&[HOST, include_str!("scripts/try-options.sh")]).with([
+        ("IMGCTL_VERB", verb),
+        ("IMGCTL_NEW", path),
+        ("IMGCTL_OPTIONS", &names.join(" ")),
+    ]);
+    let line = Line { quiet: true, ..line };
+    site.run_on(site.agent, &line, "-try").map(|_| ()).map_err(|error| {
         Error::check_failed(format!(
             "{}: k3s refuses the new options; nothing was changed",
             site.agent.host()

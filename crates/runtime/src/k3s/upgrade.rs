@@ -7,15 +7,13 @@ use serde_json::Value;
 
 use crate::action::{Line, Site};
 use crate::k3s::config::Role;
-use crate::k3s::steps::{
-    LIMIT, SNAPSHOT, START, keep, line, out_of_service, prelude, take_snapshot,
-};
+use crate::k3s::steps::{LIMIT, SNAPSHOT, action, keep, out_of_service, script, take_snapshot};
 use crate::k3s::{K3s, KUBECTL, PAPERS, elsewhere, first_answer, kubeconfig, node_name, ready};
 use crate::k3s::{reconfigure, reconfigure::Reconfigurer};
+use crate::kubectl;
 use crate::setting::Setting;
 use crate::upgrade::{Move, Place, Restoration, Upgrader};
 use crate::{Action, load_balancer, version, wait::waiting};
-use crate::{kubectl, kubectl::quoted};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 use imgctl_model::{context::ClusterContext, image::ClusterImage};
@@ -85,20 +83,9 @@ impl Upgrader for K3s<'_> {
     }
 
     fn pull(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let text = format!(
-            "{prelude}[ -f \"$tree/bin/k3s\" ] || {{ echo 'bin/k3s is not in the rootfs image' >&2; exit 1; }}\n\
-             for list in \"$tree\"/images/shim/*; do\n\
-             [ -f \"$list\" ] || continue\n\
-             for image in $(sed -E 's/#.*//' \"$list\"); do\n\
-             \"$k3s\" crictl inspecti -q \"$image\" >/dev/null 2>&1 && continue\n\
-             for try in 1 2 3; do \"$k3s\" crictl pull \"$image\" && continue 2; sleep \"$try\"; done\n\
-             echo \"cannot pull $image: is it in the cluster's registry, and does the registry answer?\" >&2; exit 1\n\
-             done\n\
-             done",
-            prelude = prelude(step),
-        );
         let says = format!("k3s crictl pull the images listed in {}/images/shim", step.tree);
-        Ok(vec![line("pull", says, text, LONG)])
+        let line = script(step, include_str!("scripts/pull-images.sh"));
+        Ok(vec![action("pull", says, line, LONG)])
     }
 
     fn before(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -115,26 +102,10 @@ impl Upgrader for K3s<'_> {
     }
 
     fn apply(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let text = format!(
-            "{prelude}mkdir -p \"$backup\"; [ -e \"$backup/touched\" ] || {{ : >\"$backup/touched\"; sync -f \"$backup\"; }}\n\
-             if cmp -s \"$tree/bin/k3s\" \"$k3s\" && systemctl is-active --quiet \"$unit\" &&\n\
-             [ \"$(cat \"$backup/k3s-runs\" 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'k3s runs already'; exit 0; fi\n\
-             {stopped_database}\
-             put \"$tree/bin/k3s\" \"$k3s\" 0755\n\
-             replace() {{\n\
-             if [ -f \"$tree/$1\" ] && [ -f \"$2\" ]; then\n\
-             if ours \"$2\" \"$root\" \"$1\"; then put \"$tree/$1\" \"$2\" \"$3\"; else echo \"$2 was changed on this host: it stays\"; fi\n\
-             fi\n\
-             }}\n\
-             replace etc/k3s.service /etc/systemd/system/k3s.service 0644\n\
-             replace etc/registries.yaml /etc/rancher/k3s/registries.yaml 0600\n\
-             {START}",
-            prelude = prelude(step),
-            stopped_database = KEEP_STOPPED,
-        );
         let says =
             format!("replace k3s and its unit with those of {}; systemctl restart k3s", step.tree);
-        Ok(vec![out_of_service(step, line("k3s", says, text, LIMIT))])
+        let line = script(step, include_str!("scripts/replace.sh"));
+        Ok(vec![out_of_service(step, action("k3s", says, line, LIMIT))])
     }
 
     fn back_in_service(&self, step: &Move<'_>) -> Result<Vec<Action>> {
@@ -178,41 +149,18 @@ impl Upgrader for K3s<'_> {
     }
 
     fn restore(&self, step: &Move<'_>) -> Result<Vec<Action>> {
-        let text = format!("{}{}{START}", prelude(step), put_back("exit 0"));
         let says = format!(
             "restore from {}/files: k3s, its unit and configuration; systemctl restart k3s",
             step.backup()
         );
-        let restore = line("restore-files", says, text, LIMIT);
+        let line = script(step, include_str!("scripts/restore-files.sh"));
+        let restore = action("restore-files", says, line, LIMIT);
         Ok(vec![out_of_service(step, restore)])
     }
 
     fn restore_snapshot(&self, step: &Move<'_>, snapshot: &str) -> Result<[Vec<Action>; 3]> {
         Ok(restore_snapshot(step, snapshot))
     }
-}
-
-/// Restores the files of the backup. Runs `unchanged` if nothing differs and k3s is running.
-fn put_back(unchanged: &str) -> String {
-    format!(
-        "if [ ! -s \"$backup/host.sha256\" ] && cmp -s \"$k3s\" \"$tree/bin/k3s\"; then\n\
-         # A host that was unreachable during the upgrade: its backup comes before any change.\n\
-         echo 'the upgrade has not touched this host'; {unchanged}\n\
-         elif [ ! -s \"$backup/host.sha256\" ]; then\n\
-         echo \"there is no backup in $backup, and k3s is not that of $tree: the backup is gone\" >&2; exit 1\n\
-         else\n\
-         cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
-         differ=()\n\
-         while IFS= read -r -d '' file; do\n\
-         case $file in files\"$data\"/*) continue ;; esac\n\
-         cmp -s \"$file\" \"${{file#files}}\" || differ+=(\"${{file#files}}\")\n\
-         done < <(find files -type f -print0)\n\
-         rm -f touched\n\
-         if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet \"$unit\" && [ \"$(cat k3s-runs 2>/dev/null)\" = \"$(sha256sum <\"$k3s\")\" ]; then echo 'everything is in place already'; {unchanged}; fi\n\
-         rm -f k3s-runs\n\
-         for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n\
-         fi\n"
-    )
 }
 
 /// Queries the first server that responds. Keeps the response out of the log.
@@ -255,63 +203,37 @@ fn own_node(site: &Site<'_>, wanted: &str, started: &str) -> Result<Option<Strin
     Ok(kubectl::complaint(&name, &node, &lease, wanted, started.as_deref()))
 }
 
-/// Shell code that copies a database other than etcd, which is only safe while nothing writes to
-/// it.
-const KEEP_STOPPED: &str = r#"if [ "$server" = yes ] && [ -f "$data/server/db/state.db" ] && [ ! -d "$data/server/db/etcd" ] && [ ! -e "$backup/db" ]; then
-  systemctl stop "$unit"
-  rm -rf "$backup/db.new"; cp -a "$data/server/db" "$backup/db.new"; sync -f "$backup"; mv "$backup/db.new" "$backup/db"
-  echo "the database is kept in $backup/db"
-fi
-"#;
-
 /// Stops all servers, restores the first, removes the data of the others so that they rejoin, and
 /// starts all servers.
 fn restore_snapshot(step: &Move<'_>, snapshot: &str) -> [Vec<Action>; 3] {
-    let prelude = prelude(step);
-    let stop = line(
+    let stop = action(
         "restore-stop",
         "systemctl stop k3s".to_owned(),
-        "systemctl stop k3s; echo 'k3s is stopped; its containers go on'".to_owned(),
+        Line::repeatable("systemctl stop k3s; echo 'k3s is stopped; its containers go on'"),
         SNAPSHOT,
     );
-    let restore = if step.place == Place::First {
-        let text = format!(
-            "{prelude}snapshot={snapshot}\n\
-             digest=$(sha256sum <\"$snapshot\")\n\
-             if [ \"$(cat \"$backup/restored\" 2>/dev/null)\" = \"$digest\" ]; then echo 'restored already'; exit 0; fi\n\
-             if systemctl is-active --quiet \"$unit\"; then echo 'k3s still runs here' >&2; exit 1; fi\n\
-             {put_back}\
-             rm -f \"$data/server/db/reset-flag\"\n\
-             if [ -d \"$backup/db\" ] && [ ! -d \"$data/server/db/etcd\" ]; then\n\
-             rm -rf \"$backup/db-before\"; mv \"$data/server/db\" \"$backup/db-before\"; cp -a \"$backup/db\" \"$data/server/db\"\n\
-             else \"$k3s\" server --cluster-reset --cluster-reset-restore-path=\"$snapshot\"; fi\n\
-             sync -f \"$data\"; printf '%s\\n' \"$digest\" >\"$backup/restored\"; sync -f \"$backup\"",
-            snapshot = quoted(snapshot),
-            put_back = put_back(":"),
-        );
-        let says = format!(
-            "restore k3s; k3s server --cluster-reset --cluster-reset-restore-path={snapshot}"
-        );
-        line("restore-etcd", says, text, SNAPSHOT)
-    } else {
-        let text = format!(
-            "{prelude}if systemctl is-active --quiet \"$unit\"; then echo 'k3s still runs here' >&2; exit 1; fi\n\
-             {put_back}\
-             if [ -e \"$backup/restored\" ]; then exit 0; fi\n\
-             if [ -d \"$data/server/db\" ]; then rm -rf \"$backup/db-before\"; mv \"$data/server/db\" \"$backup/db-before\"; fi\n\
-             : >\"$backup/restored\"; sync -f \"$backup\"",
-            put_back = put_back(":"),
-        );
-        let says = format!(
-            "restore k3s; its member's data moves to {}/db-before, and it joins again",
-            step.backup()
-        );
-        line("restore-etcd", says, text, SNAPSHOT)
+    let (snapshot, says) = match step.place {
+        Place::First => (
+            snapshot,
+            format!(
+                "restore k3s; k3s server --cluster-reset --cluster-reset-restore-path={snapshot}"
+            ),
+        ),
+        _ => (
+            "",
+            format!(
+                "restore k3s; its member's data moves to {}/db-before, and it joins again",
+                step.backup()
+            ),
+        ),
     };
-    let start = line(
+    let line = script(step, include_str!("scripts/restore-snapshot.sh"));
+    let line = line.with([("IMGCTL_SNAPSHOT", snapshot)]);
+    let restore = action("restore-etcd", says, line, SNAPSHOT);
+    let start = action(
         "restore-start",
         "systemctl start k3s; wait until its API is ready".to_owned(),
-        format!("{prelude}rm -f \"$backup/restored\"\n{START}"),
+        script(step, include_str!("scripts/start-restored.sh")),
         SNAPSHOT,
     );
     [vec![stop], vec![restore], vec![start]]

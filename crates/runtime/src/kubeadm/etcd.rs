@@ -8,10 +8,6 @@ use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_host::agent::Agent;
 
-/// etcdctl flags to query a member on its own host.
-pub(super) const FLAGS: &str = "--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt \
---cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key";
-
 /// Exit code of the shell line if the host has no tool to query etcd with.
 const NO_TOOL: i32 = 96;
 
@@ -75,18 +71,10 @@ pub(super) fn etcdctl(
     arguments: &str,
     suffix: &str,
 ) -> Result<Option<String>> {
-    let folders: String = folders.iter().map(|folder| format!(":{folder}")).collect();
-    let line = format!(
-        "PATH=\"$PATH{folders}\"\n\
-         if command -v etcdctl >/dev/null 2>&1; then ETCDCTL_API=3 etcdctl {FLAGS} {arguments}\n\
-         elif command -v crictl >/dev/null 2>&1; then\n\
-         container=$(crictl ps --name '^etcd$' --state Running -q | head -n 1)\n\
-         if [ -z \"$container\" ]; then echo 'etcd is not running here' >&2; exit 1; fi\n\
-         crictl exec \"$container\" etcdctl {FLAGS} {arguments}\n\
-         else exit {NO_TOOL}; fi"
-    );
+    let line = Line::script(&[include_str!("scripts/etcdctl.sh")])
+        .with([("IMGCTL_FOLDERS", &folders.join(":")), ("IMGCTL_ARGUMENTS", arguments)]);
     let suffix = format!("-etcd-{suffix}");
-    let line = Line::query(line);
+    let line = Line { quiet: true, ..line };
     let (outcome, tail, stdout) = site.try_on(agent, &line, &suffix)?;
     match outcome.code {
         Some(0) => Ok(Some(stdout)),

@@ -27,8 +27,6 @@ pub(crate) struct HostState {
 const SOCKETS: [&str; 3] =
     ["/var/run/cri-dockerd.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock"];
 const ENDPOINT: &str = "SEALOS_SYS_CRI_ENDPOINT";
-/// Shell condition: the kernel has IPVS, or a module of it.
-pub(super) const HAS_IPVS: &str = "[ -e /proc/net/ip_vs ] || modprobe -n ip_vs 2>/dev/null";
 
 impl HostState {
     /// Returns the state to assume in a plan, from the image's variables.
@@ -45,21 +43,12 @@ impl HostState {
     }
 
     pub(super) fn observe(site: &Site<'_>) -> Result<Self> {
-        let mut text = String::new();
-        for socket in SOCKETS {
-            text.push_str(&format!("if [ -S {socket} ]; then echo socket {socket}; fi\n"));
-        }
-        text.push_str("if [ -e /etc/localtime ]; then echo localtime; fi\n");
-        text.push_str(&format!("if [ -e {} ]; then echo audit; fi\n", defaults::AUDIT_POLICY));
-        text.push_str(&format!("if {HAS_IPVS}; then echo ipvs; fi\n"));
-        // Each runtime reports its own driver; kubeadm defaults to systemd.
-        text.push_str(
-            "if command -v containerd >/dev/null 2>&1; then\n\
-             if ! containerd config dump 2>/dev/null | grep -q 'SystemdCgroup = true'; then echo containerd-cgroupfs; fi\n\
-             fi\n\
-             if command -v docker >/dev/null 2>&1; then docker info --format 'docker-{{.CgroupDriver}}' 2>/dev/null || true; fi\n",
-        );
-        let answer = site.run_on(site.agent, &Line::query(text), "-look")?;
+        let line = Line::script(&[include_str!("scripts/look.sh")]).with([
+            ("IMGCTL_SOCKETS", &SOCKETS.join(" ")),
+            ("IMGCTL_POLICY", defaults::AUDIT_POLICY),
+        ]);
+        let line = Line { quiet: true, ..line };
+        let answer = site.run_on(site.agent, &line, "-look")?;
         let named = variable(site.context, site.host, ENDPOINT);
         let mut state = read(&answer, named).map_err(|error| {
             error.context(format!("{}: cannot determine its container runtime", site.agent.host()))

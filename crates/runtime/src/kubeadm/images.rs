@@ -46,7 +46,7 @@ fn pull_those(site: &Site<'_>, settings: &Settings, wanted: Wanted) -> Result<()
     let (state, config) = settings.config(site)?;
     let file = config_file(site, &config)?;
     let line = line(site.context, site.host, &state, &file, wanted);
-    site.run_on(site.agent, &Line::repeatable(line), "").map(|_| ())
+    site.run_on(site.agent, &line, "").map(|_| ())
 }
 
 fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
@@ -55,55 +55,28 @@ fn config_file(site: &Site<'_>, config: &Config) -> Result<String> {
     Ok(file)
 }
 
-/// Returns the shell line that pulls the images. If the kubelet requests images through a helper
-/// that rewrites names (image-cri-shim), the images have the registry's names; otherwise they keep
-/// their own names and the container runtime tries the registry first.
+/// Returns the line that pulls the images.
 fn line(
     context: &ClusterContext,
     host: &Host,
     state: &HostState,
     file: &str,
     wanted: Wanted,
-) -> String {
+) -> Line {
     let shim = variable(context, host, "SEALOS_SYS_IMAGE_ENDPOINT")
         .is_some_and(|endpoint| !same_socket(&unix(endpoint), &state.cri_socket));
-    let name = match &context.registry {
-        Some(registry) if shim => {
-            format!("{}:{}/${{image#*/}}", registry.domain, registry.port)
-        }
-        _ => "$image".to_owned(),
-    };
-    let filter = match wanted {
-        Wanted::All => "",
-        Wanted::Pause => " | grep /pause:",
-    };
-    // With a registry of the cluster, always pull: a local image can differ from the embedded image
-    // of the same name. Without one, a local image is enough and no other registry is queried.
-    let there = match &context.registry {
-        None => "if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n",
-        Some(_) => "",
-    };
-    let without = match wanted {
-        Wanted::All => {
-            format!("kubeadm config images pull --config {file} --cri-socket {}", state.cri_socket)
-        }
-        Wanted::Pause => "echo 'there is no crictl: nothing is tried out'".to_owned(),
-    };
-    format!(
-        "images=$(kubeadm config images list --config {file}{filter})\n\
-         if command -v crictl >/dev/null 2>&1; then\n\
-         for image in $images; do\n\
-         {there}for try in 1 2 3; do\n\
-         if crictl pull \"{name}\"; then continue 2; fi\n\
-         sleep \"$try\"\n\
-         done\n\
-         echo \"cannot pull {name}: is it in the cluster's registry, and does the registry answer?\" >&2\n\
-         exit 1\n\
-         done\n\
-         else\n\
-         {without}\n\
-         fi"
-    )
+    let registry = context.registry.as_ref();
+    let named = registry.filter(|_| shim);
+    let named = named.map(|registry| format!("{}:{}", registry.domain, registry.port));
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    Line::script(&[include_str!("scripts/pull-images.sh")]).with([
+        ("IMGCTL_CONFIG", file),
+        ("IMGCTL_SOCKET", &state.cri_socket),
+        ("IMGCTL_REGISTRY", named.as_deref().unwrap_or_default()),
+        // Without a registry of the cluster, a local image is enough and no other registry is queried.
+        ("IMGCTL_AGAIN", yes(registry.is_some())),
+        ("IMGCTL_TRIAL", yes(wanted == Wanted::Pause)),
+    ])
 }
 
 /// Compares two sockets; `/var/run` equals `/run`.

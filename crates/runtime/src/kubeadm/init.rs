@@ -212,15 +212,10 @@ pub(super) fn hosts_block(context: &ClusterContext) -> String {
 /// Installs a kubeconfig for users who log in to a control plane. Moves an unrelated existing
 /// configuration aside.
 pub(super) fn kubeconfig() -> Action {
-    Action::command(
-        "kubeconfig",
-        Line::repeatable(format!(
-                "mkdir -p \"$HOME/.kube\"\n\
-                 if [ -e \"$HOME/.kube/config\" ] && ! grep -q {API_NAME} \"$HOME/.kube/config\"; then \
-                 mv -f \"$HOME/.kube/config\" \"$HOME/.kube/config.before-imgctl\"; fi\n\
-                 install -m 0600 {ADMIN_CONF} \"$HOME/.kube/config\""
-            )),
-    ).saying(format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config"))
+    let line = Line::script(&[include_str!("scripts/kubeconfig.sh")])
+        .with([("IMGCTL_KUBECONFIG", ADMIN_CONF), ("IMGCTL_NAME", API_NAME)]);
+    Action::command("kubeconfig", line)
+        .saying(format!("install -m 0600 {ADMIN_CONF} $HOME/.kube/config"))
 }
 
 /// Returns the documents with secrets masked.

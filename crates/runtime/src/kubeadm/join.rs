@@ -14,7 +14,7 @@ use crate::kubeadm::{
     init,
     init::{API_MANIFEST, IGNORED, Once},
 };
-use crate::kubectl::{Condition, Kubectl, quoted};
+use crate::kubectl::{Condition, Kubectl};
 use crate::{certificates::pki::Pki, kubeadm::defaults::PAPERS, load_balancer};
 use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, Result};
@@ -104,14 +104,10 @@ pub(super) fn worker(
 /// the kubelet would join and never report.
 pub(super) fn resolves(endpoint: &str) -> Action {
     let name = endpoint.rsplit_once(':').map_or(endpoint, |(name, _)| name);
-    let name = quoted(name.trim_matches(['[', ']']));
-    let line = format!(
-        "getent ahosts {name} >/dev/null && exit\n\
-         echo \"this host cannot resolve \"{name}\", the endpoint of the cluster's API\" >&2\n\
-         echo 'add the name to DNS or to the hosts file, then run the same command again' >&2\n\
-         exit 1"
-    );
-    Action::command("endpoint", Line::query(line)).saying(format!("check that {name} resolves"))
+    let name = name.trim_matches(['[', ']']);
+    let line = Line::script(&[include_str!("scripts/resolve-endpoint.sh")]);
+    let line = Line { quiet: true, ..line.with([("IMGCTL_NAME", name)]) };
+    Action::command("endpoint", line).saying(format!("check that {name} resolves"))
 }
 
 fn join(

@@ -82,10 +82,10 @@ const TREES: [&str; 7] = [
 pub(super) fn reset(context: &ClusterContext, host: &Host, etcd_data: &str) -> Vec<Action> {
     let mut actions = load_balancer::removal(context, host);
     actions.push(
-        Action::command("kubeadm-reset", Line::repeatable(kubeadm_reset()))
+        Action::command("kubeadm-reset", Line::script(&[include_str!("scripts/reset.sh")]))
             .saying("kubeadm reset -f"),
     );
-    actions.push(Action::command("network", Line::repeatable(network(context))).saying(
+    actions.push(Action::command("network", lvscare::removal(context)).saying(
         "remove the ipvs service and interfaces kube-ipvs0, lvscare, cni0, flannel.1\n\
          remove kube-proxy's chains from iptables",
     ));
@@ -94,47 +94,6 @@ pub(super) fn reset(context: &ClusterContext, host: &Host, etcd_data: &str) -> V
     let says = format!("remove {}, $HOME/.kube/config", trees.join(", "));
     actions.push(Action::new("files", says, move |site| remove(site, &trees)));
     actions
-}
-
-/// Returns the shell line that runs `kubeadm reset`. kubeadm does not unmount what it cannot
-/// remove, and waits for an API that is gone; later steps remove what it leaves.
-fn kubeadm_reset() -> String {
-    let mut line = String::from(
-        "if command -v kubeadm >/dev/null 2>&1; then\n\
-         socket=\n",
-    );
-    for socket in
-        ["/var/run/crio/crio.sock", "/run/containerd/containerd.sock", "/var/run/cri-dockerd.sock"]
-    {
-        line.push_str(&format!(
-            "if [ -S {socket} ]; then socket=\"--cri-socket unix://{socket}\"; fi\n"
-        ));
-    }
-    line.push_str(
-        "kubeadm reset -f $socket || echo \"kubeadm reset ended with $?: what it left is removed below\" >&2\n\
-         fi\n\
-         if command -v systemctl >/dev/null 2>&1; then systemctl stop kubelet >/dev/null 2>&1 || true; fi\n\
-         awk '$2 ~ \"^/var/lib/kubelet/\" {print $2}' /proc/mounts | sort -r | while read -r mount; do umount \"$mount\" || true; done\n\
-         if [ -e \"$HOME/.kube/config\" ] && grep -q apiserver.cluster.local \"$HOME/.kube/config\"; then rm -f \"$HOME/.kube/config\"; rm -rf \"$HOME/.kube/cache\"; fi\n\
-         if [ -e \"$HOME/.kube/config.before-imgctl\" ]; then mv -f \"$HOME/.kube/config.before-imgctl\" \"$HOME/.kube/config\"; fi\n\
-         if [ -d \"$HOME/.kube\" ]; then rmdir \"$HOME/.kube\" 2>/dev/null || true; fi",
-    );
-    line
-}
-
-fn network(context: &ClusterContext) -> String {
-    let mut line = lvscare::removal(context);
-    line.push_str(
-        "if command -v ip >/dev/null 2>&1; then\n\
-         for interface in kube-ipvs0 cni0 flannel.1; do ip link delete \"$interface\" >/dev/null 2>&1 || true; done\n\
-         fi\n\
-         for tables in iptables ip6tables; do\n\
-         command -v \"$tables-save\" >/dev/null 2>&1 || continue\n\
-         rules=$(\"$tables-save\" 2>/dev/null || true)\n\
-         case $rules in *KUBE-*) printf '%s\\n' \"$rules\" | grep -v KUBE- | \"$tables-restore\" || echo \"$tables: kube-proxy's chains are left\" >&2 ;; esac\n\
-         done",
-    );
-    line
 }
 
 fn remove(site: &Site<'_>, trees: &[String]) -> Result<()> {

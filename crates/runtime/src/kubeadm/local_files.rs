@@ -7,13 +7,8 @@ use crate::kubectl::Kubectl;
 use imgctl_base::error::{Context as _, Result};
 use imgctl_host::agent::protocol::FileToWrite;
 
-/// Shell function that prints the regular files which the flags of static Pods name, except what
-/// every control plane has of its own. Files of more than 1 MiB are no configuration.
-pub(super) const NAMED: &str = "named() { { sed -nE 's#^ *- \"?--[a-z0-9-]+=(/[^\" ]+)\"?$#\\1#p' /etc/kubernetes/manifests/*.yaml 2>/dev/null || true; } | sort -u | while read -r file; do\n\
-     case $file in /etc/kubernetes/pki/* | /var/lib/etcd/* | /var/log/* | /usr/* | /etc/ssl/* | /etc/pki/* | /tmp/* | /proc/* | /dev/* | */../*) continue ;; esac\n\
-     case ${file#/etc/kubernetes/} in */*) ;; *.conf) continue ;; esac\n\
-     if [ -f \"$file\" ] && [ \"$(stat -c %s \"$file\")\" -le 1048576 ]; then printf '%s\\n' \"$file\"; fi\n\
-     done; }\n";
+/// The function `named`.
+pub(super) const NAMED: &str = include_str!("scripts/named-files.sh");
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// Brings the files of a control plane that answers to one that joins. Existing files stay.
@@ -22,7 +17,8 @@ pub(super) fn bring() -> Action {
                 encryption, admission, audit), unless it is here";
     Action::new("local-files", says, |site: &Site<'_>| {
         let kubectl = Kubectl::elsewhere(site)?;
-        let line = Line::query(format!("{NAMED}named"));
+        let line = Line::script(&[NAMED, include_str!("scripts/list-named-files.sh")]);
+        let line = Line { quiet: true, ..line };
         let names = site.run_on(kubectl.agent(), &line, "-named")?;
         for path in names.lines().map(str::trim).filter(|path| path.starts_with('/')) {
             copy(site, &kubectl, path)?;

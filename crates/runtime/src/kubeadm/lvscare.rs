@@ -88,49 +88,32 @@ pub(super) fn pod(context: &ClusterContext, host: &Host, image: &str) -> Result<
 /// helper in sealos' images or the host's own ipvsadm.
 pub(super) fn bridge(context: &ClusterContext) -> Result<Action> {
     let (vip, servers) = service(context)?;
-    let helper = format!("{}/opt/sealctl", context.paths.rootfs());
     let address = context.vip.as_deref().unwrap_or_default();
-    let servers_of = |flag: &str, after: &str| -> String {
-        servers.iter().map(|server| format!(" {flag} {server}{after}")).collect()
-    };
-    let added: String = servers
-        .iter()
-        .map(|server| format!("ipvsadm -a -t {vip} -r {server} -m 2>/dev/null || true\n"))
-        .collect();
+    let all: String = servers.iter().map(|server| format!(" --rs {server}")).collect();
     let shown = format!(
-        "sealctl ipvs --vs {vip}{} --health-path /readyz --health-schem https --run-once",
-        servers_of("--rs", "")
+        "sealctl ipvs --vs {vip}{all} --health-path /readyz --health-schem https --run-once"
     );
-    let line = format!(
-        "if [ -x {helper} ]; then\n\
-         {helper} ipvs --vs {vip}{} --health-path /readyz --health-schem https --run-once\n\
-         elif command -v ipvsadm >/dev/null 2>&1; then\n\
-         ip link show lvscare >/dev/null 2>&1 || ip link add lvscare type dummy\n\
-         ip address replace {address}/{} dev lvscare\n\
-         ipvsadm -A -t {vip} -s rr 2>/dev/null || true\n\
-         {added}\
-         else\n\
-         echo 'neither opt/sealctl of the image nor ipvsadm can set up the virtual address {vip}' >&2\n\
-         exit 1\n\
-         fi",
-        servers_of("--rs", ""),
-        if address.contains(':') { 128 } else { 32 },
-    );
-    Ok(Action::command("virtual-address", Line::repeatable(line)).saying(shown))
+    let prefix = if address.contains(':') { 128 } else { 32 };
+    let line = Line::script(&[include_str!("scripts/virtual-address.sh")]).with([
+        ("IMGCTL_HELPER", &helper(context)),
+        ("IMGCTL_SERVICE", &vip),
+        ("IMGCTL_ADDRESS", &format!("{address}/{prefix}")),
+        ("IMGCTL_SERVERS", &servers.join(" ")),
+    ]);
+    Ok(Action::command("virtual-address", line).saying(shown))
 }
 
-/// Returns shell lines that remove the virtual address from a host. The lines never fail.
-pub(super) fn removal(context: &ClusterContext) -> String {
-    let helper = format!("{}/opt/sealctl", context.paths.rootfs());
-    let service = match &context.vip {
-        Some(vip) => join_port(vip, API_PORT),
-        None => return String::new(),
-    };
-    format!(
-        "if [ -x {helper} ]; then {helper} ipvs --vs {service} -C >/dev/null 2>&1 || true; \
-         elif command -v ipvsadm >/dev/null 2>&1; then ipvsadm -D -t {service} >/dev/null 2>&1 || true; fi\n\
-         if command -v ip >/dev/null 2>&1; then ip link delete lvscare >/dev/null 2>&1 || true; fi\n"
-    )
+/// Path of the helper in sealos' images.
+fn helper(context: &ClusterContext) -> String {
+    format!("{}/opt/sealctl", context.paths.rootfs())
+}
+
+/// Returns the line that removes the virtual address from a host, and what kube-proxy and network plugins
+/// leave.
+pub(super) fn removal(context: &ClusterContext) -> Line {
+    let service = context.vip.as_ref().map(|vip| join_port(vip, API_PORT)).unwrap_or_default();
+    Line::script(&[include_str!("scripts/reset-network.sh")])
+        .with([("IMGCTL_SERVICE", &service), ("IMGCTL_HELPER", &helper(context))])
 }
 
 #[cfg(test)]

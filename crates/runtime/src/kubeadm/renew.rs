@@ -257,17 +257,10 @@ pub(super) fn restart(component: &str) -> Action {
         .saying(format!("restart the static Pod {component}"))
 }
 
-/// Returns the shell line that stops the container of a component; the kubelet starts it again.
-pub(crate) fn restart_command(component: &str) -> String {
-    format!(
-        "if command -v crictl >/dev/null 2>&1; then \
-             crictl ps --name '^{component}$' --state Running -q | xargs -r crictl stop; \
-             else pkill -TERM -f '^{component} ' || true; fi"
-    )
-}
-
-pub(super) fn restart_line(component: &str) -> Line {
-    Line::repeatable(restart_command(component))
+/// Returns the line that restarts the kubelet or a static Pod.
+pub(crate) fn restart_line(component: &str) -> Line {
+    Line::script(&[include_str!("scripts/restart-component.sh")])
+        .with([("IMGCTL_COMPONENT", component)])
 }
 
 #[cfg(test)]

@@ -113,11 +113,8 @@ fn sign_with(site: &Site<'_>, path: &str) -> Result<()> {
 }
 
 fn restart(site: &Site<'_>, component: &str) -> Result<()> {
-    let line = match component {
-        "kubelet" => "systemctl restart kubelet".to_owned(),
-        component => renew::restart_command(component),
-    };
-    site.run_on(site.agent, &Line::repeatable(line), &format!("-restart-{component}")).map(|_| ())
+    let line = renew::restart_line(component);
+    site.run_on(site.agent, &line, &format!("-restart-{component}")).map(|_| ())
 }
 
 fn trust(site: &Site<'_>, which: &[Which], trust: Trust) -> Result<()> {

@@ -71,6 +71,16 @@ impl Namespace {
         arguments: &[&str],
         input: &[u8],
     ) -> std::process::Output {
+        self.shell_with(line, arguments, input, &BTreeMap::new())
+    }
+
+    fn shell_with(
+        &self,
+        line: &str,
+        arguments: &[&str],
+        input: &[u8],
+        environment: &BTreeMap<String, String>,
+    ) -> std::process::Output {
         let mut child = Command::new("nsenter")
             .args(["-t", &self.holder.id().to_string(), "-U", "-m", "--preserve-credentials"])
             .args(["bash", "-e", "-c", line])
@@ -81,6 +91,7 @@ impl Namespace {
             .env("STAND_IN_STATE", &self.state)
             .env("STAND_IN_LOG", &self.log)
             .env("STAND_IN_HOSTNAME", &self.hostname)
+            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -172,7 +183,7 @@ impl Agent for Namespace {
             return Ok(Outcome { recalled: true, ..outcome });
         }
         let input = request.input.clone().unwrap_or_default();
-        let ended = self.shell(&request.line, &[], input.as_bytes());
+        let ended = self.shell_with(&request.line, &[], input.as_bytes(), &request.environment);
         let lines = |bytes: &[u8], error_stream| -> Vec<OutputLine> {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let line = |text: &str| OutputLine { text: text.to_owned(), error_stream };

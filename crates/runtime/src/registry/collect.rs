@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use crate::action::HostPool;
+use crate::{action::HostPool, shell::program};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
@@ -14,24 +14,7 @@ use imgctl_host::agent::tree::registry_gc::{CollectRequest, Collected};
 use imgctl_model::context::{ClusterContext, Host};
 
 /// Prints the images of all containers of a host: names, digests of manifests, digests of configs.
-const RUNNING: &str = r#"set -o pipefail
-ctrs() {
-  local containers images
-  containers=$("$@" -n k8s.io containers ls) && images=$("$@" -n k8s.io images ls) || exit 1
-  awk 'NR == FNR { if (FNR > 1) { used[$2] = 1; print $2 } next } ($1 in used) { print $3 }' \
-    <(printf '%s\n' "$containers") <(printf '%s\n' "$images")
-}
-if command -v ctr >/dev/null && [ -S /run/containerd/containerd.sock ]; then ctrs ctr; fi
-if command -v k3s >/dev/null && [ -S /run/k3s/containerd/containerd.sock ]; then ctrs k3s ctr; fi
-if command -v docker >/dev/null && [ -S /var/run/docker.sock ]; then
-  for container in $(docker ps -aq); do
-    docker inspect -f '{{.Config.Image}} {{.Image}}' "$container" | tr ' ' '\n'
-  done
-fi
-if command -v crictl >/dev/null && [ -S /var/run/crio/crio.sock ]; then
-  crictl -r unix:///var/run/crio/crio.sock ps -a -o json |
-    { grep -oE '"(image|imageRef)": "[^"]+"' || true; } | sed 's/.*: "//; s/"$//'
-fi"#;
+const RUNNING: &str = include_str!("scripts/running-images.sh");
 
 /// Directory of logs, in memory.
 const RUNS: &str = "/run/imgctl-registry";
@@ -86,7 +69,7 @@ pub fn running(
     let asked = map(&context.hosts, parallel, |host: &Host| -> Result<()> {
         let what = || format!("cannot determine what the containers of {} run", host.id());
         let agent = pool.agent(host).context(what)?;
-        let lines = run(&*agent, "running", RUNNING, None).context(what)?;
+        let lines = run(&*agent, "running", &program(&[RUNNING]), None).context(what)?;
         let words = lines.into_iter().map(|line| line.trim().to_owned());
         let mut all = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.extend(words.filter(|word| !word.is_empty()));

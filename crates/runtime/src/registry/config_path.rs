@@ -6,7 +6,6 @@
 
 use crate::Action;
 use crate::action::{Line, Site};
-use crate::registry::lines;
 use crate::registry::{
     containerd,
     containerd::{CONFIG, Looks, PLUGINS},
@@ -106,61 +105,18 @@ fn set(site: &Site<'_>) -> Result<()> {
             return Ok(());
         }
     };
-    let environment = || {
-        lines::variables([
-            ("IMGCTL_FILE", CONFIG.to_owned()),
-            ("IMGCTL_KEPT", format!("{CONFIG}{KEPT}")),
-            ("IMGCTL_RESTART", format!("{CONFIG}{RESTART}")),
+    let line = |script: &str| {
+        Line::script(&[script]).with([
+            ("IMGCTL_FILE", CONFIG),
+            ("IMGCTL_KEPT", &format!("{CONFIG}{KEPT}")),
+            ("IMGCTL_RESTART", &format!("{CONFIG}{RESTART}")),
         ])
     };
-    if let Some(new) = new {
-        let write =
-            Line { environment: environment(), input: Some(new), ..Line::repeatable(WRITE) };
-        site.run(&write)?;
+    if new.is_some() {
+        site.run(&Line { input: new, ..line(include_str!("scripts/write-config.sh")) })?;
     }
-    let restart = Line { environment: environment(), ..Line::repeatable(RESTARTS) };
-    site.run(&restart).map(drop)
+    site.run(&line(include_str!("scripts/restart-containerd.sh"))).map(drop)
 }
-
-/// The trial shows whether this containerd knows the setting: versions before 1.5 ignore it.
-const WRITE: &str = r#"# config_path, so that containerd reads hosts.toml
-umask 077
-file=$(readlink -f "$IMGCTL_FILE")
-cat >"$file.imgctl-new"
-if ! command -v containerd >/dev/null ||
-  ! containerd --config "$file.imgctl-new" config dump 2>/dev/null | grep -q 'config_path = "/etc/containerd/certs.d"'; then
-  rm -f "$file.imgctl-new"
-  echo "this containerd does not take config_path: it knows the registry hosts by the hosts file only"
-  exit 0
-fi
-chown --reference="$file" "$file.imgctl-new"
-chmod --reference="$file" "$file.imgctl-new"
-cp -p "$file" "$IMGCTL_KEPT"
-: >"$IMGCTL_RESTART"
-sync "$file.imgctl-new" "$IMGCTL_KEPT" "$IMGCTL_RESTART"
-mv -f "$file.imgctl-new" "$file""#;
-
-const RESTARTS: &str = r#"# containerd reads its configuration again
-[ -e "$IMGCTL_RESTART" ] || exit 0
-up() {
-  command -v systemctl >/dev/null || return 0
-  systemctl is-active -q containerd || systemctl is-failed -q containerd || return 0
-  systemctl restart containerd || return 1
-  for ((i = 0; i < 120; i++)); do
-    ! timeout 10 ctr version >/dev/null 2>&1 || return 0
-    sleep 0.5
-  done
-  return 1
-}
-if ! up; then
-  cp -p "$IMGCTL_KEPT" "$(readlink -f "$IMGCTL_FILE")"
-  systemctl restart containerd
-  rm -f "$IMGCTL_RESTART"
-  echo "containerd does not come up with config_path: $IMGCTL_FILE is as it was" >&2
-  exit 1
-fi
-rm -f "$IMGCTL_RESTART"
-echo "containerd reads /etc/containerd/certs.d""#;
 
 #[cfg(test)]
 mod tests {

@@ -94,7 +94,7 @@ pub fn accept(
             password: last.password.clone(),
             ..access.clone()
         };
-        let wait = lines::wait(&shown, unit.clone());
+        let wait = lines::wait(&shown, &unit);
         let Some(start) = &start else { return site.run(&wait).map(drop) };
         if site.run(&Line { quiet: true, ..wait.clone() }).is_ok() {
             return Ok(());
@@ -107,23 +107,10 @@ pub fn accept(
 
 /// Writes a file of the image's, whose owner and mode stay.
 fn replace(site: &Site<'_>, path: &str, text: &str) -> Result<()> {
-    let line = Line {
-        environment: lines::variables([("IMGCTL_FILE", path.to_owned())]),
-        input: Some(text.to_owned()),
-        ..Line::query(REPLACE)
-    };
-    site.run(&line).map(drop)
+    let line =
+        Line::script(&[include_str!("scripts/replace-file.sh")]).with([("IMGCTL_FILE", path)]);
+    site.run(&Line { input: Some(text.to_owned()), quiet: true, ..line }).map(drop)
 }
-
-const REPLACE: &str = r#"# a file with a login
-umask 077
-file=$(readlink -f "$IMGCTL_FILE")
-rm -f "$file.imgctl-new"
-cat >"$file.imgctl-new"
-chown --reference="$file" "$file.imgctl-new"
-chmod --reference="$file" "$file.imgctl-new"
-sync "$file.imgctl-new"
-mv -f "$file.imgctl-new" "$file""#;
 
 /// Returns the actions by which the clients on a host go over from the login `from` to `to`.
 pub fn go_over(
@@ -160,13 +147,8 @@ pub fn go_over(
             let Some(unit) = unit.filter(|unit| *unit != "containerd" || !reads_hosts) else {
                 continue;
             };
-            let line = format!(
-                "command -v systemctl >/dev/null || exit 0\n\
-                 for unit in {unit}; do\n\
-                 if systemctl is-active -q \"$unit\"; then systemctl restart \"$unit\"; fi\n\
-                 done"
-            );
-            site.run(&Line::repeatable(line))?;
+            let restart = Line::script(&[include_str!("scripts/restart-clients.sh")]);
+            site.run(&restart.with([("IMGCTL_UNITS", unit)]))?;
         }
         Ok(())
     });
@@ -177,8 +159,8 @@ pub fn go_over(
     );
     let limit = PULLS.as_secs().to_string();
     let pulls = Action::new(&format!("{name}-pulls"), says, move |site| {
-        let environment = lines::variables([("IMGCTL_LIMIT", limit.clone())]);
-        site.run(&Line { environment, ..Line::repeatable(PULLS_END) }).map(drop)
+        let pulls = Line::script(&[include_str!("scripts/await-pulls.sh")]);
+        site.run(&pulls.with([("IMGCTL_LIMIT", &limit)])).map(drop)
     });
     let mut actions = Vec::new();
     if context.shares_images() {
@@ -197,24 +179,3 @@ pub fn go_over(
 
 /// Time to wait for pulls in progress.
 const PULLS: Duration = Duration::from_secs(15 * 60);
-
-/// A pull keeps the login with which it began, and holds a lease of containerd until it ends. A lease
-/// that a killed pull has left holds nothing that arrives.
-const PULLS_END: &str = r#"# pulls in progress
-if command -v ctr >/dev/null && [ -S /run/containerd/containerd.sock ]; then
-  ask=(ctr -n k8s.io)
-elif command -v k3s >/dev/null && [ -S /run/k3s/containerd/containerd.sock ]; then
-  ask=(k3s ctr -n k8s.io)
-else
-  exit 0
-fi
-leases() { timeout 20 "${ask[@]}" leases ls -q 2>/dev/null | sort; }
-old=$(leases) || exit 0
-quiet=0
-for ((i = 0; i < IMGCTL_LIMIT; i++)); do
-  [ -n "$(comm -12 <(printf '%s\n' "$old") <(leases) | tr -d '\n')" ] || exit 0
-  if [ -n "$(timeout 20 "${ask[@]}" content active 2>/dev/null | tail -n +2)" ]; then quiet=0; else quiet=$((quiet + 1)); fi
-  ((quiet < 3)) || exit 0
-  sleep 1
-done
-echo "pulls that began with the former login still run; they may fail and are repeated""#;

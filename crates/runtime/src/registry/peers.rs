@@ -7,7 +7,7 @@ use crate::action::{Line, Site};
 use crate::registry::hosts_toml::Login;
 use crate::registry::lines;
 use crate::registry::peer_access::{port, token};
-use crate::{Action, own_binary, units};
+use crate::{Action, units};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::quote::quote;
 use imgctl_host::agent::Agent;
@@ -80,20 +80,7 @@ fn write(site: &Site<'_>, directory: &str, unit: &str, settings: &Settings) -> R
     let text = unit_text(&settings.cluster, &program, &path).into_bytes();
     let mut changed = file(path, 0o600, content)?;
     changed |= file(format!("/etc/systemd/system/{unit}"), 0o644, text)?;
-    let environment = lines::variables([
-        ("IMGCTL_UNIT", unit.to_owned()),
-        ("IMGCTL_BINARY", program),
-        ("IMGCTL_CHANGED", if changed { "1" } else { "" }.to_owned()),
-    ]);
-    let own = own_binary("\"$IMGCTL_BINARY\"").line;
-    let line = format!(
-        "if ! [ /proc/$PPID/exe -ef \"$IMGCTL_BINARY\" ] && ! cmp -s /proc/$PPID/exe \"$IMGCTL_BINARY\"; then\n\
-         {own}\nIMGCTL_CHANGED=1\nfi\n\
-         systemctl daemon-reload\nsystemctl enable -q \"$IMGCTL_UNIT\"\n\
-         if [ -n \"$IMGCTL_CHANGED\" ] || ! systemctl is-active -q \"$IMGCTL_UNIT\"; then\n\
-         systemctl restart \"$IMGCTL_UNIT\"\nfi"
-    );
-    site.run(&Line { environment, ..Line::repeatable(line) }).map(drop)
+    site.run(&lines::start(unit, &program, changed)).map(drop)
 }
 
 /// Returns the unit. It reads containerd's content and one file, and writes nothing.
@@ -111,30 +98,18 @@ fn unit_text(cluster: &str, program: &str, settings: &str) -> String {
 /// Returns the action that removes the service from a host, if it is there.
 pub fn stop(context: &ClusterContext) -> Action {
     let (unit, directory) = (unit(context), directory(context));
-    let line = format!("{}\nrm -rf {}", units::removal(&[&unit]), quote(&directory));
-    Action::command("registry-peers-clean", Line::repeatable(line))
+    Action::command("registry-peers-clean", units::removal(&[&unit], &[&directory]))
         .saying(format!("remove {unit}, if it is there"))
 }
 
 /// Returns the line that succeeds if the service answers on the host.
 pub fn answers(context: &ClusterContext, access: &RegistryAccess) -> Line {
     let token = token(context, access.needs_login().then_some(&access.password));
-    let mut environment = lines::variables([(lines::PORT, port(context).to_string())]);
-    if let Some(token) = token {
-        environment.insert("IMGCTL_TOKEN".to_owned(), token.expose().to_owned());
-    }
-    Line { environment, ..Line::query(ANSWERS) }
+    let token = token.as_ref().map_or("", |token| token.expose());
+    let line = Line::script(&[include_str!("scripts/peers-answer.sh")])
+        .with([(lines::PORT, &port(context).to_string()), ("IMGCTL_TOKEN", token)]);
+    Line { quiet: true, ..line }
 }
-
-const ANSWERS: &str = r#"ask() {
-  exec 3<>"/dev/tcp/127.0.0.1/$IMGCTL_PORT" || exit 1
-  printf 'GET /v2/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n' "$IMGCTL_TOKEN" >&3
-  IFS= read -r -t 5 line <&3 || exit 1
-  case $line in HTTP/1.?\ 200*) exit 0 ;; esac
-  exit 1
-}
-export -f ask
-timeout 8 bash -c ask 2>/dev/null"#;
 
 #[cfg(test)]
 mod tests {

@@ -48,7 +48,7 @@ pub fn registry_steps(
         None => actions.push(lines::start_unit(context, access)),
     }
     let answers =
-        says(lines::wait(access, lines::unit_name(context)), "registry-answers", "wait until");
+        says(lines::wait(access, &lines::unit_name(context)), "registry-answers", "wait until");
     actions.push(answers.within(ANSWERS));
     let verify =
         says(lines::verify(context, access), "registry-images", "check that every image of");

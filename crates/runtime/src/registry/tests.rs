@@ -166,11 +166,11 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
             let _ = stopped.await;
         })
     });
-    let wait = bash(&lines::wait(&access, lines::unit_name(&context)));
+    let wait = bash(&lines::wait(&access, &lines::unit_name(&context)));
     assert!(wait.status.success(), "{wait:?}");
     let mut stranger = access.clone();
     stranger.password = Secret::new("other");
-    let text = errors(&bash(&lines::wait(&stranger, lines::unit_name(&context))));
+    let text = errors(&bash(&lines::wait(&stranger, &lines::unit_name(&context))));
     assert!(text.contains("401") && text.contains("registry_htpasswd"), "{text}");
 
     let verify = |access: &RegistryAccess| bash(&lines::verify(&context, access));

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::action::Line;
 use crate::renewal::settings::Settings;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_host::agent::Agent;
@@ -80,14 +81,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs a shell line; its stdout.
-    pub(crate) fn run(&self, name: &str, line: &str) -> Result<String> {
+    /// Runs a line, with the variables of the settings as well; returns its stdout.
+    pub(crate) fn run(&self, name: &str, line: &Line) -> Result<String> {
+        let mut environment = self.settings.environment.clone();
+        environment.extend(line.environment.to_map());
         let run = Run {
             directory: format!("{}/runs", self.settings.root),
             key: format!("{}.{name}", self.key),
-            line: line.to_owned(),
+            line: line.line.clone(),
             workdir: None,
-            environment: self.settings.environment.clone(),
+            environment,
             input: None,
             timeout_seconds: Some(LIMIT),
             again: true,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::action::Line;
 use crate::renewal::change::{Machine, Pending};
 use crate::renewal::inventory::{self, Found};
 use crate::renewal::record::{self, Record, State};
@@ -288,11 +289,12 @@ impl Run<'_> {
             "k3s" if settings.control_plane => self.api_well(),
             "kubeadm" => self.until_well(&|| {
                 let line = "exec 3<>/dev/tcp/127.0.0.1/10248; printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3; grep -qx ok <&3";
-                let asked = self.machine.run("kubelet", line);
+                let asked = self.machine.run("kubelet", &Line::query(line));
                 Ok(asked.is_err().then(|| "the kubelet is not healthy".to_owned()))
             }),
             _ => self.until_well(&|| {
-                let asked = self.machine.run("k3s-agent", "systemctl is-active --quiet k3s-agent || systemctl is-active --quiet k3s");
+                let line = "systemctl is-active --quiet k3s-agent || systemctl is-active --quiet k3s";
+                let asked = self.machine.run("k3s-agent", &Line::query(line));
                 Ok(asked.is_err().then(|| "k3s is not active".to_owned()))
             }),
         }

@@ -9,36 +9,15 @@ use crate::certificates::again::{is_due, life};
 use crate::certificates::declared::Declared;
 use crate::certificates::validity;
 use crate::certificates::{inspect, inspect::Certificate};
+use crate::k3s::host::HOST;
 use crate::renewal::record::{self, Record, State};
 use crate::renewal::settings;
 use crate::script::declared_file;
 use imgctl_base::error::{Error, Result};
-use imgctl_base::quote::quote;
 use imgctl_host::agent::Agent;
 use imgctl_model::context::ClusterContext;
 
 const LONGEST_FILE: u64 = 1 << 20;
-
-/// Files of kubeadm's control planes and workers.
-const KUBEADM: &str = "/etc/kubernetes/pki/{ca,apiserver,apiserver-kubelet-client,front-proxy-ca,\
-front-proxy-client,apiserver-etcd-client}.crt /etc/kubernetes/pki/etcd/{ca,server,peer,\
-healthcheck-client}.crt /etc/kubernetes/{admin,super-admin,controller-manager,scheduler,kubelet}.conf \
-/var/lib/kubelet/pki/{kubelet.crt,kubelet-client-current.pem,kubelet-server-current.pem}";
-/// Files of k3s' servers and agents; `$data` is the data directory.
-const K3S: &str =
-    "\"$data\"/server/tls/*.crt \"$data\"/server/tls/etcd/*.crt \"$data\"/agent/*.crt";
-const K3S_DATA: &str = r#"data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
-data=${data:-/var/lib/rancher/k3s}
-"#;
-/// Prints the first client certificate of a kubeconfig: a word, or a block of YAML.
-const AWK: &str = r#"function show() { if (text != "") print "data " text }
-block && /:/ { show(); text = ""; exit }
-block { text = text $1; next }
-/^[ -]*client-certificate-data:/ { if ($NF ~ /^[>|]/) block = 1; else { gsub(/"/, "", $NF); text = $NF; exit } }
-END { show() }"#;
-/// Certificates that the image's own registry serves with.
-const REGISTRY: &str =
-    r"$(sed -nE 's/^ +certificate: *([^ ]+) *$/\1/p' ROOTFS/etc/registry_config.yml 2>/dev/null)";
 
 /// One certificate of a host.
 #[derive(Clone, Debug, Serialize)]
@@ -106,7 +85,7 @@ impl OfHost {
 pub fn ask(site: &Site<'_>, runtime: &str) -> Result<OfHost> {
     let declared = declared_file(site.context)?;
     let line = line(site.agent, runtime, &site.context.paths.rootfs(), declared.as_deref())?;
-    let certificates = parse(&site.run(&Line::query(line))?, site.agent.host())?;
+    let certificates = parse(&site.run(&line)?, site.agent.host())?;
     Ok(OfHost { certificates, renewal: record_of(site.agent, site.context) })
 }
 
@@ -115,37 +94,25 @@ fn record_of(agent: &dyn Agent, context: &ClusterContext) -> Option<Record> {
     Record::read(&agent.read_file(&path, LONGEST_FILE).ok()??)
 }
 
-/// Returns the shell line that prints `== FILE` and the certificates of each file.
+/// Returns the line that prints `== FILE` and the certificates of each file.
 pub(crate) fn line(
     agent: &dyn Agent,
     runtime: &str,
     rootfs: &str,
     declared: Option<&str>,
-) -> Result<String> {
-    let mut words = match runtime {
-        "kubeadm" => KUBEADM.to_owned(),
-        "k3s" => K3S.to_owned(),
-        _ => String::new(),
-    };
-    words.push(' ');
-    words.push_str(&REGISTRY.replace("ROOTFS", &quote(rootfs)));
-    if let Some(file) = declared {
-        for path in declared_paths(agent, file)? {
-            words.push(' ');
-            words.push_str(&quote(&path));
-        }
-    }
-    Ok(format!(
-        "{K3S_DATA}shopt -s nullglob\n\
-         for file in {words}; do\n\
-         [ -f \"$file\" ] || continue\n\
-         printf '== %s\\n' \"$file\"\n\
-         case $file in\n\
-         *.conf) awk '{AWK}' \"$file\" ;;\n\
-         *) sed -n '/^-----BEGIN CERTIFICATE-----/,/^-----END CERTIFICATE-----/p' \"$file\" ;;\n\
-         esac\n\
-         done"
-    ))
+) -> Result<Line> {
+    let more = declared.map(|file| declared_paths(agent, file)).transpose()?.unwrap_or_default();
+    Ok(listing(runtime, rootfs, &more))
+}
+
+/// `more` are paths of other certificates.
+fn listing(runtime: &str, rootfs: &str, more: &[String]) -> Line {
+    let line = Line::script(&[HOST, include_str!("scripts/list-certificates.sh")]).with([
+        ("IMGCTL_RUNTIME", runtime),
+        ("IMGCTL_ROOTFS", rootfs),
+        ("IMGCTL_FILES", &more.join("\n")),
+    ]);
+    Line { quiet: true, ..line }
 }
 
 fn declared_paths(agent: &dyn Agent, file: &str) -> Result<Vec<String>> {
@@ -209,14 +176,18 @@ mod tests {
     #[test]
     fn the_line_reads_kubeconfigs_of_every_form() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("a.conf");
+        let root = directory.path().to_str().unwrap();
+        let file = format!("{root}/it's a.conf");
+        let line = listing("script", root, &[format!("{root}/none.crt"), file.clone()]);
         let forms = ["QUJD", "\"QUJD\"", ">-\n      QU\n      JD"];
         for form in forms {
             for after in ["\n    client-key-data: eA==\n", "\n"] {
                 let text = format!("users:\n- user:\n    client-certificate-data: {form}{after}");
                 std::fs::write(&file, text).unwrap();
-                let ran = std::process::Command::new("awk").arg(AWK).arg(&file).output().unwrap();
-                assert_eq!(String::from_utf8_lossy(&ran.stdout), "data QUJD\n", "{form}");
+                let mut bash = std::process::Command::new("bash");
+                let bash = bash.args(["-ec", &line.line]).envs(line.environment.to_map());
+                let told = String::from_utf8(bash.output().unwrap().stdout).unwrap();
+                assert_eq!(told, format!("== {file}\ndata QUJD\n"), "{form}");
             }
         }
     }

@@ -1,17 +1,14 @@
 //! Renewal of k3s' certificates: k3s itself renews, when it starts, those that expire within 120 days (90
 //! before release 1.31.7 and its siblings). All there is to do is to restart it in time.
 
+use crate::action::Line;
+use crate::k3s::host::HOST;
 use crate::renewal::change::Machine;
 use crate::renewal::inventory::Found;
 use imgctl_base::error::Result;
 
 /// Shortest window in which every release renews, in seconds.
 const WINDOW: i64 = 90 * 86_400;
-/// Containers keep running, because the unit kills k3s alone.
-const RESTART: &str = "unit=k3s\n\
-if [ -e /etc/systemd/system/k3s-agent.service ] && [ ! -e /etc/systemd/system/k3s.service ]; then unit=k3s-agent; fi\n\
-systemctl restart \"$unit\"";
-
 /// Returns the certificates that k3s would renew if it started at `now`.
 pub(crate) fn due(found: &[Found], now: i64) -> Vec<&Found> {
     let is_due = |one: &&Found| {
@@ -22,7 +19,8 @@ pub(crate) fn due(found: &[Found], now: i64) -> Vec<&Found> {
 }
 
 pub(crate) fn restart(machine: &Machine<'_>) -> Result<()> {
-    machine.run("restart-k3s", RESTART).map(|_| ())
+    let line = Line::script(&[HOST, include_str!("scripts/restart-k3s.sh")]);
+    machine.run("restart-k3s", &line).map(|_| ())
 }
 
 #[cfg(test)]

@@ -136,10 +136,7 @@ fn authority_of(
 
 /// Restarts a component.
 pub(crate) fn restart(machine: &Machine<'_>, component: &str) -> Result<()> {
-    let line = match component {
-        "kubelet" => "systemctl restart kubelet".to_owned(),
-        component => crate::kubeadm::renew::restart_command(component),
-    };
+    let line = crate::kubeadm::renew::restart_line(component);
     machine.run(&format!("restart-{component}"), &line).map(|_| ())
 }
 

@@ -56,7 +56,7 @@ fn install(
             "renewal-folder",
             Line::repeatable(format!("mkdir -p -m 0700 {0}; chmod 0700 {0}", quote(&folder))),
         ),
-        Action::command("renewal-program", own_binary(&quote(&program)))
+        Action::command("renewal-program", own_binary(&program))
             .saying(format!("copy imgctl to {program}")),
         Action::depending_on("renewal-settings", says, &inputs, move |site| {
             let environment = variables.to_map();
@@ -76,13 +76,8 @@ fn install(
             0o644,
             timer(context, interval),
         ),
-        Action::command(
-            "renewal-enable",
-            Line::repeatable(format!(
-                "systemctl daemon-reload\nsystemctl enable --quiet {0}.timer\nsystemctl restart {0}.timer",
-                quote(&unit)
-            )),
-        ),
+        Action::command("renewal-enable", units::enable_timer(&unit))
+            .saying(format!("systemctl enable {unit}.timer; systemctl restart {unit}.timer")),
     ])
 }
 
@@ -103,9 +98,9 @@ pub fn is_there(context: &ClusterContext) -> String {
 /// Returns the action that removes the timer and its files, if they are there.
 pub fn removal(context: &ClusterContext) -> Action {
     let unit = unit(context);
-    let removed = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")]);
-    let line = format!("{removed}\nrm -rf {}", quote(&settings::directory(context)));
-    Action::command("renewal-timer", Line::repeatable(line))
+    let units = [format!("{unit}.timer"), format!("{unit}.service")];
+    let line = units::removal(&[&units[0], &units[1]], &[&settings::directory(context)]);
+    Action::command("renewal-timer", line)
         .saying(format!("remove the timer {unit}, if there is one"))
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::adopt::reading::{HostReading, K3sReading, Reading, Record};
 use crate::observe;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
-use imgctl_base::quote::quote as quoted;
 use imgctl_base::workers::map;
 use imgctl_host::agent::Agent;
 use imgctl_kube::api::Api;
@@ -21,58 +20,10 @@ use imgctl_model::{
     clusterfile,
     clusterfile::{Clusterfile, MAX_LENGTH},
 };
-use imgctl_runtime::action::HostPool;
+use imgctl_runtime::action::{HostPool, Line};
 use imgctl_runtime::nodes;
 use imgctl_template::yaml;
 use imgctl_workflow::pipeline::record::{RECORD_KEY, RECORD_PATH};
-
-/// Prints a line `word<TAB>value…` for each thing that it finds.
-const PROBE: &str = r#"
-for file in pki/ca.crt pki/ca.key pki/etcd/ca.key pki/front-proxy-ca.key pki/sa.key \
-            manifests/kube-apiserver.yaml manifests/etcd.yaml kubelet.conf patches; do
-  [ ! -e "/etc/kubernetes/$file" ] || printf 'file\t%s\n' "$file"
-done
-for name in kubeadm kubelet kubectl crictl ctr containerd k3s; do
-  path=$(type -P "$name") && printf 'program\t%s\t%s\n' "$name" "$path"
-done
-kubelet=$(type -P kubelet || true)
-if [ -n "$kubelet" ]; then
-  package=
-  if command -v dpkg-query >/dev/null 2>&1; then
-    package=$(dpkg-query -S "$(readlink -f "$kubelet")" 2>/dev/null || dpkg-query -S "$kubelet" 2>/dev/null || true)
-  elif command -v rpm >/dev/null 2>&1; then package=$(rpm -qf "$kubelet" 2>/dev/null) || package=; fi
-  package=${package%%$'\n'*}
-  [ -z "$package" ] || printf 'package\t%s\n' "${package%%:*}"
-fi
-for file in "$data/state/Clusterfile" "$HOME/.sealos/$cluster/Clusterfile"; do
-  [ ! -f "$file" ] || printf 'record\t%s\n' "$file"
-done
-for file in "${data%/*}"/*/state/Clusterfile; do
-  [ ! -f "$file" ] || { name=${file%/state/Clusterfile}; printf 'cluster\t%s\n' "${name##*/}"; }
-done
-[ ! -e "$data/state/upgrade/state.json" ] || printf 'upgrade\tyes\n'
-if command -v systemctl >/dev/null 2>&1; then
-  for unit in k3s k3s-agent; do
-    systemctl is-active --quiet $unit || continue
-    # Of the command line, which may have the token, nothing is told but the role.
-    role=$(systemctl show --property ExecStart $unit | sed -nE 's/.*argv\[\]=[^ ]+ (server|agent)( .*)?$/\1/p' | head -n 1)
-    data=$(sed -nE 's/^"?data-dir"?: *"?([^"]*)"?$/\1/p' /etc/rancher/k3s/config.yaml 2>/dev/null | head -n 1)
-    data=${data:-/var/lib/rancher/k3s}
-    printf 'k3s\t%s\t%s\t%s\n' "${role:-agent}" "$unit" "$data"
-    if [ -d "$data/server/db/etcd" ]; then printf 'k3s-store\tetcd\n'
-    elif [ -f "$data/server/db/state.db" ]; then printf 'k3s-store\tsqlite\n'; fi
-    for file in server/token server/agent-token server/cred/encryption-config.json; do
-      [ ! -e "$data/$file" ] || printf 'k3s-file\t%s\n' "$file"
-    done
-    for file in /etc/rancher/k3s/config.yaml.d/*.yaml /etc/rancher/k3s/config.yaml.d/*.yml /etc/systemd/system/$unit.service.d/*.conf; do
-      [ ! -f "$file" ] || printf 'k3s-drop-in\t%s\n' "$file"
-    done
-    break
-  done
-  if systemctl is-active --quiet rke2-server || systemctl is-active --quiet rke2-agent; then printf 'rke2\tyes\n'; fi
-fi
-exit 0
-"#;
 
 /// What to read.
 pub struct Question<'a> {
@@ -216,8 +167,8 @@ pub fn read(question: &Question<'_>, first: FirstLook) -> Reading {
 /// Asks hosts; returns their answers, and why others gave none.
 fn probe(question: &Question<'_>, hosts: &[Host]) -> (BTreeMap<String, HostReading>, Vec<String>) {
     let root = question.context.paths.root();
-    let line =
-        format!("data={}\ncluster={}\n{PROBE}", quoted(&root), quoted(&question.context.name));
+    let line = Line::script(&[include_str!("scripts/probe.sh")])
+        .with([("IMGCTL_DATA", &root), ("IMGCTL_CLUSTER", &question.context.name)]);
     let ask = |host: &Host| -> Result<HostReading> {
         let agent = question.pool.agent(host)?;
         Ok(understand(&observe::output(question.key, &*agent, "adopt", &line)?))

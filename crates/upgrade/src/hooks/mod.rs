@@ -25,21 +25,6 @@ const PAUSE: Duration = Duration::from_secs(5);
 const WAS_DONE: i32 = 10;
 const NOT_NOW: i32 = 20;
 
-/// Runs one hook in its directory. Refuses a hook that resolves to a path outside the tree.
-const LINE: &str = r#"cd -- "$IMGCTL_ROOTFS/hooks/$IMGCTL_PHASE.d" 2>/dev/null || exit 10
-hook=./$IMGCTL_HOOK
-if [ ! -e "$hook" ] && [ ! -L "$hook" ]; then echo "the image for this host has no such hook"; exit 10; fi
-top=$(readlink -f -- "$IMGCTL_ROOTFS")
-real=$(readlink -f -- "$hook") || real=
-case $real in
-  "$top"/*) ;;
-  *) echo "it leads out of the image's files, to ${real:-nowhere}: it is not run" >&2; exit 1 ;;
-esac
-if [ ! -f "$hook" ]; then echo "it is no file: it is not run" >&2; exit 1; fi
-if [ -x "$hook" ]; then exec "$hook"; fi
-exec bash "$hook"
-"#;
-
 /// Returns the hooks of one moment (`pre-node`) from the host's target tree, in name order.
 pub(super) fn run(
     moment: &'static str,
@@ -50,7 +35,8 @@ pub(super) fn run(
     let one = |name: &String| {
         let mut environment = environment(moment, step, document);
         environment.insert("IMGCTL_HOOK".to_owned(), name.clone());
-        let line = Line { line: LINE.to_owned(), environment, ..Line::default() };
+        let script = Line::script(&[include_str!("scripts/run-hook.sh")]);
+        let line = Line { environment, again: false, ..script };
         let called = format!("hook {moment}.d/{name}");
         let says = format!("run {called}");
         let inputs = line.environment.identity();

@@ -1,18 +1,15 @@
 //! Queries one host: its facts, running containers, and the settings of its programs.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::observation::{CertificateSeen, HostSeen, KubeletSeen, ManifestSeen};
 use crate::observe::Question;
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{InventoryQuestion, Run};
 use imgctl_kube::restart::{RunningContainer, running};
 use imgctl_model::context::Host;
-use imgctl_runtime::certificates::inspect;
+use imgctl_runtime::{action::Line, certificates::inspect};
 use imgctl_template::yaml;
 use imgctl_workflow::pipeline::ownership;
 
@@ -20,70 +17,9 @@ use imgctl_workflow::pipeline::ownership;
 const MOST: usize = 64 << 20;
 
 /// Prints `key<TAB>value…` lines, and files between their own markers.
-pub(super) const PROBE: &str = r#"
-for directory in /var/lib/etcd /var/lib/containerd /var/lib/kubelet; do
-  [ -d "$directory" ] || continue
-  df -Pk "$directory" | { read -r _; read -r _ _ _ free _; printf 'free\t%s\t%s\n' "$directory" "$free"; }
-done
-n=0; while read -r _; do n=$((n + 1)); done < /proc/swaps
-[ "$n" -le 1 ] || printf 'swap\tyes\n'
-for comm in /proc/[0-9]*/comm; do
-  read -r name < "$comm" || continue
-  case $name in kubelet|k3s-server|k3s-agent) ;; *) continue ;; esac
-  before=
-  while IFS= read -r -d '' word; do
-    printf 'word\t%s\n' "$word"
-    case $word in
-      --hostname-override=*|--node-name=*) printf 'name\t%s\n' "${word#*=}" ;;
-    esac
-    case $before in --hostname-override|--node-name) printf 'name\t%s\n' "$word" ;; esac
-    before=$word
-  done < "${comm%comm}cmdline" || true
-done
-if [ -r /etc/containerd/config.toml ]; then
-  while read -r key equals value _; do
-    case $key in sandbox_image|sandbox) [ "$equals" = = ] && printf 'sandbox\t%s\n' "$value" ;; esac
-  done < /etc/containerd/config.toml
-fi
-if [ -r /var/lib/kubelet/kubeadm-flags.env ]; then
-  while read -r line; do
-    for word in $line; do printf 'kubeadm\t%s\n' "$word"; done
-  done < /var/lib/kubelet/kubeadm-flags.env
-fi
-if [ -r /var/lib/kubelet/config.yaml ]; then
-  printf 'settings\t\n'; cat /var/lib/kubelet/config.yaml; printf '\nend\n'
-fi
-for name in kube-apiserver kube-controller-manager kube-scheduler etcd; do
-  file=/etc/kubernetes/manifests/$name.yaml
-  if [ -r "$file" ]; then printf 'manifest\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
-done
-for name in kube-apiserver kube-controller-manager kube-scheduler etcd kubeletconfiguration; do
-  for file in "$patches"/"$name"*; do
-    if [ -r "$file" ]; then printf 'patch\t%s\n' "$name"; cat "$file"; printf '\nend\n'; fi
-  done
-done
-for file in /usr/bin/kube*.new /usr/local/bin/kube*.new /usr/local/bin/k3s.new; do
-  [ -e "$file" ] && printf 'left\t%s\n' "$file"
-done
-for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt \
-            /var/lib/rancher/k3s/server/tls/*.crt; do
-  [ -r "$file" ] || continue
-  key=no; [ -e "${file%.crt}.key" ] && key=yes
-  printf 'certificate\t%s\t%s\n' "$file" "$key"; cat "$file"; printf '\nend\n'
-done
-exit 0
-"#;
-
-/// Running containers only. If one ends between the two commands, the next attempt no longer lists
-/// it.
-const CONTAINERS: &str = r#"command -v crictl >/dev/null 2>&1 || { echo "there is no crictl" >&2; exit 1; }
-for try in 1 2 3; do
-  ids=$(crictl ps --quiet --state Running)
-  [ -n "$ids" ] || exit 0
-  if all=$(crictl inspect --output json $ids); then printf '%s\n' "$all"; exit 0; fi
-done
-exit 1
-"#;
+pub(super) const PROBE: &str = include_str!("scripts/probe.sh");
+/// Prints the running containers only.
+const CONTAINERS: &str = include_str!("scripts/list-containers.sh");
 
 /// Collects all data about a host.
 pub(super) fn ask(question: &Question<'_>, host: &Host) -> HostSeen {
@@ -117,11 +53,12 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     if question.runtime == crate::request::SCRIPT {
         return Ok(());
     }
-    let probe = format!("{}{PROBE}", patches(question));
+    let probe = Line::script(&[PROBE]).with([("IMGCTL_PATCHES", &patches(question))]);
     understand(&output(question.key, &*agent, "probe", &probe)?, seen);
     if question.containers {
         // A failure to list containers does not make the host unreachable.
-        let told = output(question.key, &*agent, "containers", CONTAINERS);
+        let list = Line::script(&[CONTAINERS]);
+        let told = output(question.key, &*agent, "containers", &list);
         match told.and_then(|text| containers(&text)) {
             Ok(found) => seen.containers = found,
             Err(error) => seen.containers_problem = Some(error.chain().join(": ")),
@@ -130,7 +67,7 @@ fn fill(question: &Question<'_>, host: &Host, seen: &mut HostSeen) -> Result<()>
     Ok(())
 }
 
-/// Sets `patches` to the directory from which `kubeadm upgrade` will take them, as currently
+/// Returns the directory from which `kubeadm upgrade` will take them, as currently
 /// configured.
 fn patches(question: &Question<'_>) -> String {
     let own = format!("{}/patches", question.context.paths.rootfs());
@@ -138,19 +75,19 @@ fn patches(question: &Question<'_>) -> String {
     let folder = documents
         .filter(|document| document["kind"] == "InitConfiguration")
         .find_map(|document| document["patches"]["directory"].as_str());
-    format!("patches={}\n", quoted(folder.unwrap_or(&own)))
+    folder.map_or(own, str::to_owned)
 }
 
 /// Runs a read-only command and removes the files that the run left. `key` identifies the
 /// observation; it is safe as a file name.
-pub(crate) fn output(key: &str, agent: &dyn Agent, name: &str, line: &str) -> Result<String> {
+pub(crate) fn output(key: &str, agent: &dyn Agent, name: &str, line: &Line) -> Result<String> {
     let directory = format!("/run/imgctl-look-{key}-{name}");
     let request = Run {
         directory: directory.clone(),
         key: name.to_owned(),
-        line: line.to_owned(),
+        line: line.line.clone(),
         workdir: None,
-        environment: BTreeMap::new(),
+        environment: line.environment.to_map(),
         input: None,
         timeout_seconds: Some(60),
         again: true,

@@ -22,7 +22,7 @@ use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
 use imgctl_kube::api::Api;
 use imgctl_model::{context::ClusterContext, image::ImageKind};
-use imgctl_runtime::action::HostPool;
+use imgctl_runtime::action::{HostPool, Line};
 
 /// Image label with the supported Kubernetes versions.
 const SUPPORTS: &str = "app.alpha.sealer.io/supported-kube-version";
@@ -165,20 +165,6 @@ fn by_name(host: &HostSeen, node: &NodeSeen) -> bool {
     })
 }
 
-/// Prints three JSON documents and the alarms, each after a line that names it. With an unreachable
-/// member, `endpoint status` fails although it reports the others.
-const LINE: &str = r#"
-flags="--endpoints https://127.0.0.1:2379 --cacert /etc/kubernetes/pki/etcd/ca.crt --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key"
-container=$(crictl ps --name '^etcd$' --state Running --quiet 2>/dev/null | head -n 1 || true)
-ask() {
-  if [ -n "$container" ]; then crictl exec "$container" etcdctl $flags "$@"
-  else ETCDCTL_API=3 etcdctl $flags "$@"; fi
-}
-echo '#members'; ask member list -w json
-echo '#status'; ask endpoint status --cluster -w json || true
-echo '#alarms'; ask alarm list
-"#;
-
 pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<EtcdSeen> {
     let mut last = Error::failed("no control plane can be reached");
     for seen in &observation.hosts {
@@ -189,8 +175,9 @@ pub(super) fn ask(question: &Question<'_>, observation: &Observation) -> Result<
         let Some(host) = question.context.hosts.iter().find(known) else {
             continue;
         };
-        let asked =
-            question.pool.agent(host).and_then(|agent| output(question.key, &*agent, "etcd", LINE));
+        let line = Line::script(&[include_str!("scripts/list-members.sh")]);
+        let agent = question.pool.agent(host);
+        let asked = agent.and_then(|agent| output(question.key, &*agent, "etcd", &line));
         match asked.and_then(|text| understand(&text)) {
             Ok(seen) => return Ok(seen),
             Err(error) => last = error,

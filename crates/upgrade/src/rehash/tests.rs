@@ -13,6 +13,7 @@ use imgctl_kube::hash::{Minor, container_hash};
 use imgctl_kube::restart::{KubeletChange, RunningContainer, predict_both};
 use imgctl_model::context::Host;
 use imgctl_runtime::action::HostPool;
+use imgctl_runtime::shell;
 use imgctl_runtime::upgrade::{Place, Renewal};
 use imgctl_workflow::pipeline::testing::{hosts, sample_context};
 
@@ -71,8 +72,9 @@ impl Agent for Fake {
         if self.fails.is_some_and(|word| request.line.contains(word)) {
             return Err(Error::failed("it does not work"));
         }
+        let stop = shell::program(&[STOP]);
         self.call(|state| match request.line.as_str() {
-            STOP => state.kubelet = false,
+            line if line == stop => state.kubelet = false,
             START => state.kubelet = true,
             RESTART => {
                 assert!(!state.kubelet, "containerd restarts while no kubelet runs");

@@ -246,7 +246,7 @@ fn files(recording: &Recording) -> Action {
     let name = "recording";
     Action::depending_on(name, says, &recording.prelude(), move |site| {
         site.remove(&objects)?;
-        site.run(&own_binary(&quote(&program)))?;
+        site.run(&own_binary(&program))?;
         let bin = format!("{directory}/bin");
         let mut written = vec![
             (format!("{directory}/begin"), 0o600, begin(&directory)),

@@ -190,8 +190,8 @@ struct Saved {
 /// Makes one archive of the directories below `folder`, and returns all files, with the digests that the
 /// save left beside them (`snapshot.sha256`): a snapshot is large, and what arrives is compared with it.
 fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
-    let line = seal_line(folder);
-    let told = site.run_on(site.agent, &Line::query(line), "-seal")?;
+    let line = Line { quiet: true, ..seal_line(folder) };
+    let told = site.run_on(site.agent, &line, "-seal")?;
     let malformed = |line: &str| {
         Error::bad_content(format!(
             "{}: `{}` is no file that a backup can contain",
@@ -224,20 +224,9 @@ fn seal(site: &Site<'_>, folder: &str) -> Result<Vec<Saved>> {
 }
 
 /// Returns the line that prints the noted digest or `-`, size and name of each file.
-fn seal_line(folder: &str) -> String {
-    format!(
-        "cd {folder}; umask 077\n\
-         directories=(); for entry in */; do if [ -d \"$entry\" ]; then directories+=(\"./$entry\"); fi; done\n\
-         if [ \"${{#directories[@]}}\" != 0 ]; then\n\
-         tar --sort=name --numeric-owner -cf {FILES}.new \"${{directories[@]}}\"; mv -f {FILES}.new {FILES}\n\
-         fi\n\
-         find . -maxdepth 1 -type f ! -name '*.new' -printf '%s %f\\0' | sort -z -k 2 | while IFS=' ' read -r -d '' size name; do\n\
-         sum=; listed=\"./${{name%.*}}.sha256\"\n\
-         if [ -f \"$listed\" ] && ! [ \"./$name\" -nt \"$listed\" ]; then read -r sum of <\"$listed\" && [ \"$of\" = \"$name\" ] && [[ $sum =~ ^[0-9a-f]{{64}}$ ]] || sum=; fi\n\
-         printf '%s %s %q\\n' \"${{sum:--}}\" \"$size\" \"$name\"\n\
-         done",
-        folder = quoted(folder),
-    )
+fn seal_line(folder: &str) -> Line {
+    Line::script(&[include_str!("scripts/seal.sh")])
+        .with([("IMGCTL_BACKUP", folder), ("IMGCTL_FILES", FILES)])
 }
 
 /// Puts the backup into its place, verifies it there, and removes older ones.
@@ -300,7 +289,9 @@ mod tests {
         let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
         let seal = || {
             let line = seal_line(folder.to_str().unwrap());
-            let ran = std::process::Command::new("bash").args(["-ec", &line]).output().unwrap();
+            let mut bash = std::process::Command::new("bash");
+            bash.args(["-ec", &line.line]).envs(line.environment.to_map());
+            let ran = bash.output().unwrap();
             assert!(ran.status.success(), "{ran:?}");
             let told = String::from_utf8(ran.stdout).unwrap();
             let sums = told.lines().map(|line| {

@@ -16,11 +16,10 @@ use crate::pipeline::step::{Phase, Plan, Step};
 use crate::pipeline::{bootstrap, look, ownership};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
-use imgctl_base::quote::quote as quoted;
 use imgctl_host::agent::protocol::FileToWrite;
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_runtime::action::Line;
-use imgctl_runtime::{Action, own_binary};
+use imgctl_runtime::{Action, own_binary, units};
 
 /// Backups to be made by a timer.
 #[derive(Clone, Debug)]
@@ -58,16 +57,16 @@ pub fn install(
     let folder = directory(&context);
     let mut plan = Plan::new("backup", &context.name, &format!("schedule {}", schedule.calendar));
     plan.aside = true;
-    let check = format!(
-        "systemd-analyze calendar {} >/dev/null\n{closed}mkdir -p -m 0700 {folder}; chmod 0700 {folder}",
-        quoted(&schedule.calendar),
-        closed = schedule.private.as_deref().map(closed).unwrap_or_default(),
-        folder = quoted(&folder)
-    );
+    let place = schedule.private.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+    let check = prepare(&schedule.calendar, &folder, &place);
     let program = format!("{folder}/imgctl");
+    let unit = bootstrap::backup_unit(&context);
     let actions = vec![
-        Action::command("check", Line::repeatable(check)),
-        Action::command("program", own_binary(&quoted(&program)))
+        Action::command("check", check).saying(format!(
+            "systemd-analyze calendar {:?}; mkdir -p -m 0700 {folder}",
+            schedule.calendar
+        )),
+        Action::command("program", own_binary(&program))
             .saying(format!("copy imgctl to {program}")),
         files(&folder, &schedule.files),
         Action::file(
@@ -82,30 +81,22 @@ pub fn install(
             0o644,
             timer(&context, &schedule.calendar),
         ),
-        Action::command(
-            "enable",
-            Line::repeatable(format!(
-                "systemctl daemon-reload\nsystemctl enable --quiet {unit}.timer\nsystemctl restart {unit}.timer",
-                unit = quoted(&bootstrap::backup_unit(&context))
-            )),
-        ),
+        Action::command("enable", units::enable_timer(&unit))
+            .saying(format!("systemctl enable {unit}.timer; systemctl restart {unit}.timer")),
     ];
     let always = actions.into_iter().map(|action| Step::from(action).always());
     plan.push(Phase::on("schedule", &first, always));
     Ok(Planned::new(plan, context, execution))
 }
 
-/// Returns the command that fails if other users may enter the directory. The backup itself would fail only when the
-/// timer runs it.
-fn closed(place: &Path) -> String {
-    format!(
-        "place={place}\n\
-         open() {{ [ -n \"$(find \"$1\" -maxdepth 0 -perm /077)\" ]; }}\n\
-         if [ -d \"$place\" ] && open \"$place\" && [ -n \"$(ls -A \"$place\")\" ] && {{ [ ! -d \"$place/blobs\" ] || open \"$place/blobs\"; }}; then\n\
-         echo \"others may enter $place on this host, and backups are not encrypted: chmod 700 it there, or pass --encrypt-to\" >&2; exit 1\n\
-         fi\n",
-        place = quoted(&place.to_string_lossy()),
-    )
+/// Returns the line that makes the directory of the timer's files. It fails if other users may enter the
+/// `place` of backups.
+fn prepare(calendar: &str, folder: &str, place: &str) -> Line {
+    Line::script(&[include_str!("scripts/prepare-schedule.sh")]).with([
+        ("IMGCTL_CALENDAR", calendar),
+        ("IMGCTL_BACKUP", folder),
+        ("IMGCTL_PLACE", place),
+    ])
 }
 
 /// Plans the removal of the timer.
@@ -206,9 +197,15 @@ mod tests {
     fn a_place_that_others_may_enter_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
         let place = scratch.path().join("it's");
+        let programs = scratch.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::copy("/bin/true", programs.join("systemd-analyze")).unwrap();
         let is_closed = || {
-            let line = closed(&place);
-            std::process::Command::new("bash").args(["-ec", &line]).status().unwrap().success()
+            let line = prepare("daily", scratch.path().to_str().unwrap(), place.to_str().unwrap());
+            let mut bash = std::process::Command::new("bash");
+            bash.args(["-ec", &line.line]).envs(line.environment.to_map());
+            bash.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+            bash.status().unwrap().success()
         };
         let allow = |path: &Path, mode| {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();

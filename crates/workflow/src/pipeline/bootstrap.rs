@@ -96,8 +96,8 @@ pub(crate) fn backup_unit(context: &ClusterContext) -> String {
 /// Returns the action that removes the timer of backups, if there is one.
 pub(crate) fn stop_backups(context: &ClusterContext) -> Action {
     let unit = backup_unit(context);
-    let line = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")]);
-    Action::command("backup-timer", Line::repeatable(line))
+    let line = units::removal(&[&format!("{unit}.timer"), &format!("{unit}.service")], &[]);
+    Action::command("backup-timer", line)
         .saying(format!("remove the timer {unit}, if there is one"))
 }
 
@@ -156,32 +156,14 @@ fn script(
 
 /// Removes the remains of Pods, if any. Runs last, when no container is running.
 fn remove_pod_leftovers() -> Action {
-    Action::command("pod-leftovers", Line::repeatable(line("/var/log", "/sys/fs/cgroup"))).saying(
+    Action::command("pod-leftovers", leftovers("/var/log", "/sys/fs/cgroup")).saying(
         "remove /var/log/pods and /var/log/containers\nstop kubepods.slice and its children",
     )
 }
 
-/// Returns the shell line. With the systemd cgroup driver, slices are units; with the other driver,
-/// they are only directories. A mount point is kept, without its content.
-fn line(logs: &str, cgroups: &str) -> String {
-    format!(
-        "for directory in {logs}/pods {logs}/containers; do\n\
-         [ -d \"$directory\" ] || continue\n\
-         find -H \"$directory\" -xdev -mindepth 1 -delete\n\
-         rmdir \"$directory\" 2>/dev/null || true\n\
-         done\n\
-         if command -v systemctl >/dev/null 2>&1; then\n\
-         units=$(systemctl list-units --all --plain --no-legend --no-pager --type=slice 'kubepods*' 2>/dev/null || true)\n\
-         while read -r unit _; do\n\
-         case $unit in kubepods*.slice) systemctl stop \"$unit\" || true ;; esac\n\
-         done <<<\"$units\"\n\
-         fi\n\
-         for tree in {cgroups}/kubepods {cgroups}/kubepods.slice {cgroups}/*/kubepods {cgroups}/*/kubepods.slice; do\n\
-         [ -d \"$tree\" ] || continue\n\
-         find \"$tree\" -depth -type d -exec rmdir {{}} + 2>/dev/null || true\n\
-         [ ! -d \"$tree\" ] || echo \"$tree is left: processes of Pods still run in it\" >&2\n\
-         done"
-    )
+fn leftovers(logs: &str, cgroups: &str) -> Line {
+    Line::script(&[include_str!("scripts/remove-pod-leftovers.sh")])
+        .with([("IMGCTL_LOGS", logs), ("IMGCTL_CGROUPS", cgroups)])
 }
 
 #[cfg(test)]
@@ -234,11 +216,13 @@ mod tests {
         );
         std::fs::write(&systemctl, script).unwrap();
         std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
-        let text = line(root.join("log").to_str().unwrap(), root.join("cgroup").to_str().unwrap());
+        let (logs, cgroups) = (root.join("log"), root.join("cgroup"));
+        let line = leftovers(logs.to_str().unwrap(), cgroups.to_str().unwrap());
         // The second run has nothing to do.
         for _ in 0..2 {
             let ran = std::process::Command::new("bash")
-                .args(["-e", "-c", &text])
+                .args(["-e", "-c", &line.line])
+                .envs(line.environment.to_map())
                 .env("PATH", format!("{}:/usr/bin:/bin", root.join("bin").display()))
                 .output()
                 .unwrap();

@@ -224,17 +224,10 @@ fn kubeconfigs(context: &ClusterContext, addresses: &Addresses) -> Action {
             rewrite(site, &path, 0o600, &change)?;
         }
         for component in &stale {
-            site.run_on(site.agent, &restart_line(component), &format!("-{component}"))?;
+            site.run_on(site.agent, &renew::restart_line(component), &format!("-{component}"))?;
         }
         if stale.is_empty() { Ok(()) } else { site.remove(&mark) }
     })
-}
-
-fn restart_line(component: &str) -> Line {
-    match component {
-        "kubelet" => Line::repeatable("systemctl restart kubelet"),
-        _ => renew::restart_line(component),
-    }
 }
 
 fn kubelet(addresses: &Addresses) -> Action {

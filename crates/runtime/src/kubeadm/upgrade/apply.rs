@@ -4,17 +4,14 @@ use std::{cell::Cell, time::Duration};
 
 use serde_json::Value;
 
+use crate::action::{Line, Site};
 use crate::certificates::{inspect, validity::now};
 use crate::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, tag};
 use crate::kubeadm::upgrade::{kubelet, target::Target};
 use crate::kubeadm::{init::IGNORED, place};
 use crate::kubectl::{Kubectl, is_version};
 use crate::upgrade::{Move, Place, Renewal};
-use crate::{Action, wait::until_well};
-use crate::{
-    action,
-    action::{Line, Site},
-};
+use crate::{Action, shell::FILES, wait::until_well};
 use imgctl_base::error::{Error, Result};
 
 /// kubeadm allows up to five minutes for each static Pod.
@@ -23,9 +20,6 @@ const LONG: Duration = Duration::from_secs(40 * 60);
 const PATIENCE: Duration = Duration::from_secs(300);
 const HINT: &str = "on the control plane: `crictl ps -a`, `crictl logs` of kube-apiserver and etcd, \
 `journalctl -u kubelet`; then `imgctl upgrade resume`, or `imgctl rollback`";
-/// kubeadm restarts etcd even if only its certificates change. The kubelet delays that restart longer
-/// each time, soon for longer than kubeadm waits; a kubelet that has just started does not.
-const FORGET: &str = "systemctl restart kubelet\n";
 const TEN_YEARS: i64 = 10 * 365 * 86_400;
 /// Components that always have the control plane's version.
 pub(super) const COMPONENTS: [&str; 3] =
@@ -47,24 +41,7 @@ fn programs(target: &Target) -> Action {
     );
     let target = target.clone();
     Action::new("programs", says, move |site| {
-        let line = format!(
-            "{functions}tree={tree} root={root}\n\
-             mkdir -p {backup}; [ -e {touched} ] || {{ : >{touched}; sync -f {backup}; }}\n\
-             put \"$tree/bin/kubeadm\" \"$(where kubeadm)\" 0755\n\
-             put \"$tree/bin/kubectl\" \"$(where kubectl)\" 0755\n\
-             for file in \"$tree\"/bin/*; do\n\
-             name=$(basename \"$file\"); there=$(type -P \"$name\" || true)\n\
-             case $name in kubeadm | kubectl | kubelet) continue ;; esac\n\
-             if [ -f \"$file\" ] && [ -n \"$there\" ] && ours \"$there\" \"$root\" \"bin/$name\"; then put \"$file\" \"$there\" 0755; fi\n\
-             done\n\
-             \"$(where kubeadm)\" version -o short",
-            functions = action::PUT,
-            tree = target.tree,
-            root = target.root,
-            backup = target.backup,
-            touched = target.touched(),
-        );
-        let line = Line::repeatable(line);
+        let line = target.script(&[FILES, include_str!("scripts/replace-programs.sh")]);
         let text = site.run_on(site.agent, &line, "")?;
         let is = text.lines().last().unwrap_or_default().trim();
         if is_version(is, &target.version.text) {
@@ -82,8 +59,8 @@ fn programs(target: &Target) -> Action {
 
 fn upgrade(step: &Move<'_>, target: &Target) -> Action {
     let command = match target.place {
-        Place::First => format!("kubeadm upgrade apply {} --yes", target.version.text),
-        Place::ControlPlane | Place::Worker => "kubeadm upgrade node".to_owned(),
+        Place::First => format!("apply {} --yes", target.version.text),
+        Place::ControlPlane | Place::Worker => "node".to_owned(),
     };
     let mut flags = format!(" --ignore-preflight-errors={IGNORED}");
     if target.is_control_plane() {
@@ -100,31 +77,30 @@ fn upgrade(step: &Move<'_>, target: &Target) -> Action {
     }
     let renewal = step.renewal;
     let patches = patches(step);
-    let (target, says) = (target.clone(), format!("{command}{flags}"));
+    let (target, says) = (target.clone(), format!("kubeadm upgrade {command}{flags}"));
     Action::new("kubeadm-upgrade", says, move |site| {
         if is_done(site, &target)? {
             return Ok(());
         }
         let flags = decided(site, &target, renewal)?;
-        let line = format!(
-            "patches='{patches}'\n\
-             if [ -z \"$patches\" ] && [ -d {tree}/patches ]; then patches={tree}/patches; fi\n\
-             {command}{flags} ${{patches:+--patches \"$patches\"}}\n\
-             : >{applied}; sync -f {applied}",
-            tree = target.tree,
-            applied = target.applied(),
-        );
+        let script = target.script(&[include_str!("scripts/kubeadm-upgrade.sh")]).with([
+            ("IMGCTL_ARGUMENTS", &format!("{command}{flags}")),
+            ("IMGCTL_PATCHES", &patches),
+            ("IMGCTL_APPLIED", &target.applied()),
+            ("IMGCTL_RESTART", "no"),
+        ]);
+        let line = Line { again: false, ..script };
         // The host stores the outcome, so that a resumed run finds the command still running or its
         // result.
-        let went = site.run_on(site.agent, &Line::new(line.as_str()), "-upgrade");
+        let went = site.run_on(site.agent, &line, "-upgrade");
         if went.as_ref().is_err_and(|error| is_absence(&error.to_string())) {
             site.say("kubeadm gave up because this host's API server was away; it is run once more");
             until_well(site, PATIENCE, HINT, &|| {
                 Kubectl::here(site)?.ready()?;
                 Ok(None)
             })?;
-            let again = format!("{FORGET}{line}");
-            site.run_on(site.agent, &Line::new(again), "-upgrade-again")?;
+            let again = line.with([("IMGCTL_RESTART", "yes")]);
+            site.run_on(site.agent, &again, "-upgrade-again")?;
         } else {
             went?;
         }
@@ -147,8 +123,7 @@ pub(super) fn patches(step: &Move<'_>) -> String {
     let folder = documents
         .filter(|document| document["kind"] == "InitConfiguration")
         .find_map(|document| document["patches"]["directory"].as_str());
-    // The value goes into single quotes.
-    folder.unwrap_or_default().replace('\'', "")
+    folder.unwrap_or_default().to_owned()
 }
 
 /// Reports whether kubeadm has succeeded for this version and its manifests are still there.

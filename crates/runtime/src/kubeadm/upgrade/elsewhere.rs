@@ -7,17 +7,17 @@
 
 use std::time::Duration;
 
-use crate::action::{Action, Line, Site};
+use crate::action::{Action, Site};
 use crate::kubeadm::config::Config;
 use crate::kubeadm::settings::{Settings, etc};
-use crate::kubeadm::upgrade::snapshot_restore::find_tool_anywhere;
-use crate::kubeadm::upgrade::target::{Target, own_name};
+use crate::kubeadm::upgrade::snapshot_restore::ETCD_TOOL;
+use crate::kubeadm::upgrade::target::{KEEP_FILES, Target, own_name};
 use crate::kubeadm::{
     init,
     init::{Restored, hostname},
 };
-use crate::kubeadm::{join::resolves, local_files};
-use crate::kubectl::{Kubectl, quoted};
+use crate::kubeadm::{join::resolves, local_files::NAMED};
+use crate::kubectl::Kubectl;
 use imgctl_base::address::join_port;
 use imgctl_base::error::{Error, Result};
 use imgctl_kube::lease::NAME as LEASE;
@@ -31,24 +31,10 @@ const LONG: Duration = Duration::from_secs(60 * 60);
 /// Saves the files of this control plane that are not in the image, for reference: a restore makes its
 /// own.
 pub(super) fn save_files(target: &Target) -> Action {
-    let line = format!(
-        "backup={backup}; mkdir -p -m 0700 \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
-         rm -rf files; mkdir -m 0700 files\n\
-         keep() {{ local file; for file; do if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" \"$backup/files/\"); fi; done; }}\n\
-         keep /etc/kubernetes/pki /etc/kubernetes/manifests /etc/kubernetes/*.conf /etc/kubernetes/audit-policy.yml\n\
-         keep /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/instance-config.yaml\n\
-         keep /etc/default/kubelet /etc/sysconfig/kubelet /etc/containerd /etc/crictl.yaml /etc/docker/daemon.json /etc/crio\n\
-         for directory in /etc/systemd/system /usr/lib/systemd/system; do\n\
-         keep \"$directory\"/kubelet.service \"$directory\"/kubelet.service.d\n\
-         done\n\
-         {named}\
-         named | while read -r file; do keep \"$file\"; printf '%s\\n' \"$file\"; done >files/{LIST}\n\
-         [ -e files/etc/kubernetes/manifests ] || {{ echo 'nothing of Kubernetes was found on this host' >&2; exit 1; }}\n\
-         sync -f .",
-        backup = quoted(&target.backup),
-        named = local_files::NAMED,
-    );
-    Action::command("save-files", Line::repeatable(line)).within(LIMIT).saying(format!(
+    let line = target
+        .script(&[NAMED, KEEP_FILES, include_str!("scripts/save-files.sh")])
+        .with([("IMGCTL_LIST", LIST)]);
+    Action::command("save-files", line).within(LIMIT).saying(format!(
         "copy to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration and \
          unit, the configuration of the container runtime",
         target.backup
@@ -92,68 +78,24 @@ fn restore_etcd(
         target.id
     );
     let configuration = etc(context, init::CONFIG);
-    let (settings, target, folder) = (settings.clone(), target.clone(), folder.to_owned());
-    Action::depending_on("restore-etcd", says, &folder.clone(), move |site| {
+    let settings = settings.clone();
+    let target = Target { backup: folder.to_owned(), ..target.clone() };
+    Action::depending_on("restore-etcd", says, folder, move |site| {
         let (_, config) = settings.config(site)?;
         let name = config.node_name(true, &hostname(site)?);
         let peer = format!("https://{}", join_port(config.address(), 2380));
-        let found = Found { data: config.etcd_data(), name: &name, peer: &peer };
-        let line = restore_line(&target, &folder, &configuration, &found);
-        site.run(&Line::repeatable(line)).map(|_| ())
+        let line =
+            target.script(&[ETCD_TOOL, include_str!("scripts/restore-elsewhere.sh")]).with([
+                ("IMGCTL_LIST", LIST),
+                ("IMGCTL_CONFIG", &configuration),
+                ("IMGCTL_DATA", config.etcd_data()),
+                ("IMGCTL_NAME", &name),
+                ("IMGCTL_PEER", &peer),
+                ("IMGCTL_NEW_CLUSTER", &format!("imgctl-{}", target.id)),
+            ]);
+        site.run(&line).map(|_| ())
     })
     .within(LONG)
-}
-
-/// etcd appends a SHA-256 sum to each snapshot and verifies it on restore. Reading that sum takes milliseconds;
-/// `sha256sum` of a large snapshot would take as long as the restore.
-const DIGEST: &str = "digest=\"$(stat -c %s \"$snapshot\") $(tail -c 32 \"$snapshot\" | od -An -v -tx1 | tr -d ' \\n')\"\n";
-
-/// The member that the host becomes.
-struct Found<'a> {
-    data: &'a str,
-    name: &'a str,
-    peer: &'a str,
-}
-
-/// Returns the shell line of the restore. Data that it did not make itself stays as it is.
-fn restore_line(target: &Target, folder: &str, configuration: &str, member: &Found<'_>) -> String {
-    format!(
-        "folder={folder} data={data} snapshot={folder}/snapshot.db\n\
-         [ -s \"$snapshot\" ] || {{ echo \"there is no snapshot $snapshot on this host\" >&2; exit 1; }}\n\
-         {DIGEST}\
-         if [ \"$(cat \"$folder/restored\" 2>/dev/null)\" = \"$digest\" ] && [ -d \"$data/member\" ]; then echo 'restored already'; exit 0; fi\n\
-         if (exec 3<>/dev/tcp/127.0.0.1/2379) 2>/dev/null; then echo 'an etcd runs here' >&2; exit 1; fi\n\
-         if [ -e \"$data/member\" ] && [ ! -e \"$folder/restoring\" ]; then\n\
-         echo \"$data holds the data of another etcd: move it away\" >&2; exit 1\n\
-         fi\n\
-         : >\"$folder/restoring\"\n\
-         if [ -e \"$folder/files.tar\" ]; then tar -C \"$folder\" --no-same-owner -xf \"$folder/files.tar\" ./bin 2>/dev/null || true; fi\n\
-         if [ -e \"$folder/files.tar\" ]; then tar -C \"$folder\" --no-same-owner -xf \"$folder/files.tar\" ./files 2>/dev/null || true; fi\n\
-         if [ -e \"$folder/files/{LIST}\" ]; then\n\
-         while read -r file; do\n\
-         if [ ! -e \"$file\" ] && [ -f \"$folder/files$file\" ]; then\n\
-         mkdir -p \"$(dirname \"$file\")\"; install -m 0600 \"$folder/files$file\" \"$file.imgctl-new\"; sync \"$file.imgctl-new\"; mv \"$file.imgctl-new\" \"$file\"; echo \"$file is that of the backup\"\n\
-         fi; done <\"$folder/files/{LIST}\"\n\
-         fi\n\
-         image=$(kubeadm config images list --config {configuration} 2>/dev/null | grep '/etcd:' | head -n 1 || true)\n\
-         {find}\
-         new=$(dirname \"$data\")/imgctl-etcd-restore; rm -rf \"$new\"\n\
-         arguments=(--name {name} --initial-cluster {name}={peer} --initial-cluster-token {token} --initial-advertise-peer-urls {peer} --data-dir \"$new\")\n\
-         if \"${{tool[@]}}\" snapshot restore --help 2>&1 | grep -e --bump-revision >/dev/null; then arguments+=(--bump-revision 1000000000 --mark-compacted); fi\n\
-         \"${{tool[@]}}\" snapshot restore \"$snapshot\" \"${{arguments[@]}}\"\n\
-         [ -d \"$new/member\" ] || {{ echo 'nothing was restored' >&2; exit 1; }}\n\
-         mkdir -p -m 0700 \"$data\"; rm -rf \"$data/member\"; mv \"$new/member\" \"$data/member\"; rm -rf \"$new\"\n\
-         sync -f \"$data\"\n\
-         printf '%s\\n' \"$digest\" >\"$folder/restored\"; sync -f \"$folder\"\n\
-         echo \"the data of etcd is that of $snapshot\"",
-        find = find_tool_anywhere(&Target { backup: folder.to_owned(), ..target.clone() }),
-        folder = quoted(folder),
-        data = quoted(member.data),
-        configuration = quoted(configuration),
-        name = quoted(member.name),
-        peer = quoted(member.peer),
-        token = quoted(&format!("imgctl-{}", target.id)),
-    )
 }
 
 /// Prints the names of all Nodes.

@@ -142,9 +142,7 @@ fn whole_node(site: &Site<'_>, target: &Target) -> Result<Option<String>> {
 /// server that the component depends on.
 const STARTS: u64 = 3;
 
-const LOOK: &str = "systemctl show -p NRestarts --value kubelet 2>/dev/null || true\n\
-echo\n\
-crictl ps -a -o json --name '^(etcd|kube-apiserver|kube-controller-manager|kube-scheduler)$' 2>/dev/null || true";
+const LOOK: &str = include_str!("scripts/count-starts.sh");
 
 /// Number of starts of each component when the gate began.
 #[derive(Default)]
@@ -162,7 +160,7 @@ impl CrashLoop {
     /// Returns the crash-looping component, with the end of its log. A host that cannot be queried
     /// does not count as a crash loop.
     pub(super) fn find(&self, site: &Site<'_>) -> Option<Error> {
-        let line = Line::query(LOOK);
+        let line = Line { quiet: true, ..Line::script(&[LOOK]) };
         let text = site.run_on(site.agent, &line, "-starts").ok()?;
         let now = read(&text);
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);

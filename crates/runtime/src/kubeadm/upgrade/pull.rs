@@ -63,20 +63,13 @@ pub(super) fn actions(step: &Move<'_>, target: &Target) -> Result<Vec<Action>> {
 
 /// Checks that the tree contains the replacements for the running programs.
 fn check(site: &Site<'_>, target: &Target, runtime: Option<&str>) -> Result<()> {
-    let mut line = String::from("status=0\n");
-    let mut wanted: Vec<String> =
-        ["kubeadm", "kubelet", "kubectl"].map(|program| format!("bin/{program}")).to_vec();
+    let mut files = "bin/kubeadm bin/kubelet bin/kubectl".to_owned();
     if runtime.is_some() {
-        wanted.push("cri/containerd".to_owned());
+        files.push_str(" cri/containerd");
     }
-    for file in wanted {
-        line.push_str(&format!(
-            "[ -f {tree}/{file} ] || {{ echo '{file} is not in the rootfs image' >&2; status=1; }}\n",
-            tree = target.tree
-        ));
-    }
-    line.push_str("exit $status");
-    site.run_on(site.agent, &Line::query(line), "-check").map(|_| ())
+    let line = target.script(&[include_str!("scripts/check-tree.sh")]);
+    let line = Line { quiet: true, ..line.with([("IMGCTL_FILES", &files)]) };
+    site.run_on(site.agent, &line, "-check").map(|_| ())
 }
 
 /// Returns the cluster's configuration with the new version. A custom image repository stays in
@@ -107,18 +100,24 @@ fn pull(site: &Site<'_>, target: &Target, sandbox: Option<&str>) -> Result<(Stri
         Some(registry) if shim => format!("{}:{}", registry.domain, registry.port),
         _ => String::new(),
     };
-    let text = line(target, &file, &state.cri_socket, &registry, sandbox);
+    let line = target.script(&[include_str!("scripts/pull-images.sh")]).with([
+        ("IMGCTL_CONFIG", &file),
+        ("IMGCTL_SOCKET", &state.cri_socket),
+        ("IMGCTL_CONTROL_PLANE", &target.is_control_plane().to_string()),
+        ("IMGCTL_REGISTRY", &registry),
+        ("IMGCTL_SANDBOX", sandbox.unwrap_or_default()),
+        ("IMGCTL_HOSTS", ""),
+    ]);
     match hosts_toml(site) {
         Some(content) => {
             let directory = etc(site.context, "pull");
             let path = format!("{directory}/_default/hosts.toml");
             place::write(site.agent, &path, 0o600, &content)?;
-            let text = format!("{}\n{text}", from_registry(&directory));
-            let pulled = site.run_on(site.agent, &Line::repeatable(text), "");
+            let pulled = site.run_on(site.agent, &line.with([("IMGCTL_HOSTS", &directory)]), "");
             site.remove(&directory)?;
             pulled?;
         }
-        None => drop(site.run_on(site.agent, &Line::repeatable(text), "")?),
+        None => drop(site.run_on(site.agent, &line, "")?),
     }
     Ok((configuration, state.cri_socket))
 }
@@ -144,64 +143,4 @@ fn hosts_toml(site: &Site<'_>) -> Option<String> {
     Some(format!(
         "server = \"{url}\"\n[host.\"{url}\"]\n  capabilities = [\"pull\", \"resolve\"]\n{header}"
     ))
-}
-
-/// Returns the lines that fetch images from the cluster's registry under their own names, without
-/// a change of containerd's configuration. Where that does not succeed, the lines that follow pull
-/// them in the host's own way.
-fn from_registry(directory: &str) -> String {
-    format!(
-        "fetch() {{\n\
-         command -v ctr >/dev/null 2>&1 || return 0\n\
-         ctr -n k8s.io images pull --hosts-dir {directory} \"$1\" >/dev/null || \
-         echo \"the cluster's registry did not give $1\" >&2\n\
-         for second in 1 2 3 4 5; do\n\
-         if crictl inspecti -q \"$1\" >/dev/null 2>&1; then return 0; fi\n\
-         sleep 1\n\
-         done\n\
-         }}"
-    )
-}
-
-/// Returns the shell line that pulls the images. Behind a helper that rewrites names
-/// (image-cri-shim), images have the registry's names; kubeadm queries the container runtime
-/// directly, so the images also get their own names.
-fn line(
-    target: &Target,
-    file: &str,
-    socket: &str,
-    registry: &str,
-    sandbox: Option<&str>,
-) -> String {
-    // Workers run no control plane components.
-    let filter =
-        if target.is_control_plane() { "cat" } else { "grep -E '/(kube-proxy|coredns|pause):'" };
-    format!(
-        "kubeadm={tree}/bin/kubeadm registry='{registry}'\n\
-         images=$(\"$kubeadm\" config images list --config {file} | {filter})\n\
-         images=\"$images {sandbox}\"\n\
-         if ! command -v crictl >/dev/null 2>&1; then\n\
-         \"$kubeadm\" config images pull --config {file} --cri-socket {socket}; exit\n\
-         fi\n\
-         for image in $images; do\n\
-         if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
-         if [ \"$(type -t fetch)\" = function ]; then fetch \"$image\"; fi\n\
-         if crictl inspecti -q \"$image\" >/dev/null 2>&1; then continue; fi\n\
-         name=$image\n\
-         if [ -n \"$registry\" ]; then name=$registry/${{image#*/}}; fi\n\
-         for try in 1 2 3; do\n\
-         if crictl pull \"$name\"; then\n\
-         if [ \"$name\" != \"$image\" ] && command -v ctr >/dev/null 2>&1; then\n\
-         ctr -n k8s.io images tag --force \"$name\" \"$image\" || echo \"$image is known as $name alone\"\n\
-         fi\n\
-         continue 2\n\
-         fi\n\
-         sleep \"$try\"\n\
-         done\n\
-         echo \"cannot pull $name: is it in the cluster's registry, and does the registry answer?\" >&2\n\
-         exit 1\n\
-         done",
-        tree = target.tree,
-        sandbox = sandbox.unwrap_or_default(),
-    )
 }

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
+use crate::action::{Action, Site};
 use crate::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest, minor_was_raised};
-use crate::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
-use crate::kubeadm::upgrade::{cluster_objects, gate};
+use crate::kubeadm::upgrade::{cluster_objects, gate, kubelet::SERVICES};
 use crate::kubeadm::{place, upgrade::target::Target};
-use crate::{
-    action,
-    action::{Action, Line, Site},
-};
-use crate::{upgrade::Place, wait::waiting};
+use crate::{shell::FILES, upgrade::Place, wait::waiting};
 use imgctl_base::error::Result;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -54,7 +50,8 @@ pub(super) fn files(target: &Target, older_etcd: bool) -> Action {
         if keep_etcd {
             site.say("etcd stays: its minor was raised, and older ones cannot read its data");
         }
-        let line = Line::repeatable(line(&target, keep_etcd));
+        let script = [FILES, SERVICES, include_str!("scripts/restore-files.sh")];
+        let line = target.script(&script).with([("IMGCTL_KEEP_ETCD", &keep_etcd.to_string())]);
         site.run_on(site.agent, &line, "").map(|_| ())
     })
     .within(LIMIT)
@@ -74,53 +71,4 @@ fn etcd_must_stay(site: &Site<'_>, target: &Target) -> Result<bool> {
     let now = Manifest::parse(&now_text, &now)?;
     let then = Manifest::parse(&then_text, &then)?;
     Ok(minor_was_raised(then.image()?, now.image()?))
-}
-
-/// Returns the shell line of the restore. It stops nothing if everything is in place. Certificates
-/// and kubeconfigs stay: renewed ones are valid and from the same authority.
-fn line(target: &Target, keep_etcd: bool) -> String {
-    format!(
-        "{functions}backup={backup} started={started} keep_etcd={keep_etcd}\n\
-         if [ ! -s \"$backup/host.sha256\" ]; then\n\
-         # A host that was unreachable during the upgrade: its backup comes before any change.\n\
-         kubelet=$(where kubelet)\n\
-         if cmp -s \"$kubelet\" {tree}/bin/kubelet || [ \"$(\"$kubelet\" --version)\" = 'Kubernetes {version}' ]; then echo 'the upgrade has not touched this host'; exit 0; fi\n\
-         echo \"there is no backup in $backup, and the kubelet of this host is not {version}: the backup is gone\" >&2; exit 1\n\
-         fi\n\
-         cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
-         wanted() {{\n\
-         case $1 in\n\
-         {MANIFESTS}/etcd.yaml) [ \"$keep_etcd\" = false ] ;;\n\
-         {MANIFESTS}/kube-apiserver.yaml | {MANIFESTS}/kube-controller-manager.yaml | {MANIFESTS}/kube-scheduler.yaml) true ;;\n\
-         /etc/kubernetes/* | /etc/containerd/* | /etc/crictl.yaml | /etc/docker/* | /etc/crio/*) false ;;\n\
-         *) true ;;\n\
-         esac\n\
-         }}\n\
-         differ=() runtime=no\n\
-         while IFS= read -r -d '' file; do\n\
-         there=${{file#files}}\n\
-         wanted \"$there\" || continue\n\
-         if ! cmp -s \"$file\" \"$there\"; then\n\
-         differ+=(\"$there\")\n\
-         case $(basename \"$there\") in containerd | containerd-shim* | runc) runtime=yes ;; esac\n\
-         fi\n\
-         done < <(find files -type f -print0)\n\
-         pid=$(systemctl show -p MainPID --value kubelet)\n\
-         if [ \"${{#differ[@]}}\" = 0 ] && systemctl is-active --quiet kubelet && cmp -s \"/proc/${{pid:-0}}/exe\" \"$(where kubelet)\"; then\n\
-         rm -f touched kubeadm-v*; echo 'everything is in place already'; exit 0\n\
-         fi\n\
-         systemctl stop kubelet\n\
-         for there in \"${{differ[@]}}\"; do put \"files$there\" \"$there\"; done\n\
-         if [ \"$runtime\" = yes ]; then\n{RESTART_RUNTIME}fi\n\
-         rm -f kubeadm-v*\n\
-         # Last: until then the backup is not made anew.\n\
-         finished() {{ [ \"$?\" != 0 ] || rm -f \"$backup/touched\"; }}\n\
-         trap finished EXIT\n\
-         {STARTED}",
-        functions = action::PUT,
-        backup = target.backup,
-        started = target.restarted(),
-        version = target.version.text,
-        tree = target.tree,
-    )
 }

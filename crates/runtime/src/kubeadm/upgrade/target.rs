@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::action::{Action, Line, Site};
 use crate::kubeadm::{init::hostname, version::Version};
 use crate::kubectl::Kubectl;
 use crate::upgrade::{Move, Place};
-use crate::{
-    action,
-    action::{Action, Line, Site},
-};
 use imgctl_base::error::{Error, Result};
 
 /// Data of a [`Move`] that actions keep.
@@ -60,6 +57,18 @@ impl Target {
         format!("{}/touched", self.backup)
     }
 
+    /// Returns the line of a program that gets this data: see the variables.
+    pub(super) fn script(&self, parts: &[&str]) -> Line {
+        Line::script(parts).with([
+            ("IMGCTL_BACKUP", &self.backup),
+            ("IMGCTL_CLUSTER_ROOT", &self.root),
+            ("IMGCTL_ROOTFS", &self.rootfs),
+            ("IMGCTL_TREE", &self.tree),
+            ("IMGCTL_VERSION", &self.version.text),
+            ("IMGCTL_STARTED", &self.restarted()),
+        ])
+    }
+
     /// `kubeadm upgrade` has succeeded on the host.
     pub(super) fn applied(&self) -> String {
         format!("{}/kubeadm-{}", self.backup, self.version.text)
@@ -81,6 +90,9 @@ impl Target {
     }
 }
 
+/// Functions that keep files of a host in its backup.
+pub(super) const KEEP_FILES: &str = include_str!("scripts/keep-files.sh");
+
 /// Label with the minimum version of the container runtime. The runtime is replaced only if an
 /// image sets it.
 pub(super) const RUNTIME_LABEL: &str = "imgctl.io/cri-version";
@@ -91,45 +103,11 @@ pub(super) fn wanted_runtime<'a>(step: &Move<'a>) -> Option<&'a str> {
 }
 
 pub(super) fn backup_files(step: &Move<'_>, target: &Target) -> Action {
-    let programs = if wanted_runtime(step).is_some() {
-        // Back up every program that would be replaced.
-        "\"$root\"/rootfs/bin/* \"$tree\"/bin/* \"$tree\"/cri/*"
-    } else {
-        "\"$root\"/rootfs/bin/* \"$tree\"/bin/*"
-    };
-    let line = format!(
-        "{functions}backup={backup} root={root} tree={tree}\n\
-         mkdir -p \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
-         if [ -e {touched} ] && [ -s host.sha256 ]; then\n\
-         sha256sum --quiet -c host.sha256\n\
-         echo 'the host has been touched since: what it was before is kept'; exit 0\n\
-         fi\n\
-         rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
-         keep() {{ local file; for file; do if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" {backup}/files.new/); fi; done; }}\n\
-         keep /etc/kubernetes/pki /etc/kubernetes/manifests /etc/kubernetes/*.conf /etc/kubernetes/audit-policy.yml\n\
-         keep /var/lib/kubelet/config.yaml /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/instance-config.yaml\n\
-         keep /etc/default/kubelet /etc/sysconfig/kubelet\n\
-         for directory in /etc/systemd/system /usr/lib/systemd/system; do\n\
-         keep \"$directory\"/kubelet.service \"$directory\"/kubelet.service.d\n\
-         done\n\
-         keep /etc/containerd /etc/crictl.yaml /etc/docker/daemon.json /etc/crio\n\
-         for program in kubeadm kubelet kubectl {programs}; do\n\
-         keep \"$(type -P \"$(basename \"$program\")\" || true)\"\n\
-         done\n\
-         rm -rf files; mv files.new files\n\
-         find files -type f -print0 | sort -z | xargs -0 -r sha256sum >host.sha256.new\n\
-         [ -s host.sha256.new ] || {{ echo \"nothing of Kubernetes was found on this host\" >&2; exit 1; }}\n\
-         sha256sum --quiet -c host.sha256.new\n\
-         sync -f .; mv host.sha256.new host.sha256; sync -f .\n\
-         echo \"$(wc -l <host.sha256) files are kept in $backup/files\"",
-        functions = action::PUT,
-        backup = target.backup,
-        root = target.root,
-        tree = target.tree,
-        touched = target.touched(),
-    );
-    Action::command("backup", Line::repeatable(line))
-        .within(Duration::from_secs(600)).saying(format!(
+    let runtime = wanted_runtime(step).is_some().to_string();
+    let line = target
+        .script(&[KEEP_FILES, include_str!("scripts/backup-files.sh")])
+        .with([("IMGCTL_RUNTIME", &runtime)]);
+    Action::command("backup", line).within(Duration::from_secs(600)).saying(format!(
         "back up to {}/files: /etc/kubernetes (pki, manifests, *.conf), kubelet's configuration \
          and unit, the configuration of the container runtime, the programs; with checksums",
         target.backup

@@ -13,7 +13,6 @@ use crate::action::{Line, Site};
 use crate::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::kubeadm::upgrade::{apply::COMPONENTS, target::Target};
 use crate::kubeadm::{place, settings::etc};
-use crate::kubectl::quoted;
 use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
@@ -22,60 +21,6 @@ pub(super) const ETCD: &str = "etcd";
 /// Flags that name a file to write to, and what they get in the trial, whose files are read-only: the
 /// program would end at that file before it says whether it takes its other flags.
 const WRITTEN: [(&str, &str); 2] = [("audit-log-path", "-"), ("log-outputs", "stderr")];
-
-/// Makes kubeadm render the manifests that it would install into a separate directory.
-const RENDER: &str = r#"
-scratch=$(mktemp -d); trap 'rm -rf "$scratch"' EXIT
-if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
-# kubeadm refuses `--patches` beside `--config`.
-umask 077
-awk -v patches="$patches" '{ print } patches != "" && /^kind: InitConfiguration$/ { print "patches:"; print "  directory: \x27" patches "\x27" }' "$config" >"$scratch/config.yaml"
-kubeadm=$tree/bin/kubeadm; [ -x "$kubeadm" ] || kubeadm=$(type -P kubeadm)
-if ! KUBEADM_INIT_DRYRUN_DIR=$scratch "$kubeadm" init phase $phase --dry-run --config "$scratch/config.yaml" >"$scratch/said" 2>&1; then
-  tail -n 3 "$scratch/said" >&2; exit 1
-fi
-# kubeadm before 1.32 makes a directory of its own below it: tmp/kubeadm-init-dryrun1234.
-file=$(find "$scratch" -type f -name "$component.yaml" | head -n 1)
-[ -n "$file" ] || { echo "kubeadm rendered no manifest of $component" >&2; exit 1; }
-cat "$file"
-"#;
-
-/// Starts the program and waits until it reports a problem or gets as far as connecting to its
-/// server. `run` is the ctr command without the name.
-const TRY_SERVER: &str = r#"
-command -v ctr >/dev/null 2>&1 || { echo "there is no ctr: the new $component is not tried"; exit 0; }
-name=imgctl-try-$component-$$ scratch=$(mktemp -d)
-ended() {
-  ctr -n k8s.io tasks kill -s SIGKILL "$name" >/dev/null 2>&1 || true
-  for _ in $(seq 20); do
-    ctr -n k8s.io containers rm "$name" >/dev/null 2>&1 || true
-    ctr -n k8s.io containers ls -q 2>/dev/null | grep -qxF "$name" || break
-    sleep 0.25
-  done
-  kill -KILL "$pid" 2>/dev/null || true
-  rm -rf "$scratch"
-}
-trap ended EXIT
-try </dev/null >"$scratch/said" 2>&1 & pid=$!
-goes_on=0
-for _ in $(seq 80); do
-  kill -0 "$pid" 2>/dev/null || break
-  # It takes its flags; files that they name are read while it looks for etcd or the API.
-  if grep -qE 'createTransport failed|connection refused|network is unreachable|"Starting( Kubernetes Scheduler)?" version=' "$scratch/said"; then
-    goes_on=$((goes_on + 1)); [ "$component" = kube-apiserver ] && [ "$goes_on" -lt 12 ] || break
-  fi
-  sleep 0.25
-done
-if kill -0 "$pid" 2>/dev/null; then echo "the new $component takes its flags"; exit 0; fi
-problem=$(grep -E '"command failed" err=|^Error: |[uU]nknown (shorthand )?flag|invalid argument|unrecognized feature gate|^panic: |^F[0-9]{4} |flag provided but not defined|invalid value|error verifying flags' "$scratch/said" |
-  grep -vE 'stat /var/lib/kube-proxy/|cannot assign requested address|network is unreachable|connection refused|context deadline exceeded|read-only file system|no such host|i/o timeout|dial (tcp|udp|unix)|createTransport' |
-  sed -E 's/^.*"command failed" err="(.*)"$/\1/; s/^Error: //' | cut -c 1-500 | awk '!seen[$0]++' | tail -n 5 || true)
-if [ -n "$problem" ]; then
-  echo "$problem" >&2
-  exit 1
-fi
-echo "the new $component did not say whether it takes its flags: $(tail -n 1 "$scratch/said" | cut -c 1-300)"
-"#;
 
 /// Fails if a program rejects its flags. If a program cannot be tested, reports that and continues.
 pub(super) fn check(
@@ -124,10 +69,13 @@ pub(super) fn rendered(
     component: &str,
     patches: &str,
 ) -> Result<String> {
-    let phase = if component == ETCD { "'etcd local'" } else { "'control-plane all'" };
-    let line = Line::query(format!(
-        "tree={tree} config={config} component={component} phase={phase} patches='{patches}'{RENDER}"
-    ));
+    let line = Line::script(&[include_str!("scripts/render-manifest.sh")]).with([
+        ("IMGCTL_TREE", tree),
+        ("IMGCTL_CONFIG", config),
+        ("IMGCTL_COMPONENT", component),
+        ("IMGCTL_PATCHES", patches),
+    ]);
+    let line = Line { quiet: true, ..line };
     site.run_on(site.agent, &line, &format!("-render-{component}"))
 }
 
@@ -135,11 +83,14 @@ pub(super) fn rendered(
 /// its flags.
 pub(super) fn try_pod(site: &Site<'_>, component: &str, manifest: &str) -> Result<()> {
     let manifest = Manifest::parse(manifest, component)?;
-    let line = Line::repeatable(format!(
-        "component={component}\ntry() {{ {}; }}{TRY_SERVER}",
-        run(&manifest, component)?
-    ));
+    let line = trial(&manifest, component)?;
     site.run_on(site.agent, &line, &format!("-try-{component}")).map(|_| ())
+}
+
+fn trial(manifest: &Manifest, component: &str) -> Result<Line> {
+    let line = Line::script(&[include_str!("scripts/try-server.sh")])
+        .with([("IMGCTL_COMPONENT", component), ("IMGCTL_IMAGE", manifest.image()?)]);
+    Ok(Line { input: Some(container(manifest, component)?), ..line })
 }
 
 /// Writes the configuration for kubeadm: the cluster's configuration with the new version, and this
@@ -172,29 +123,19 @@ pub(super) fn configuration(
     Ok(Some(file))
 }
 
-/// Returns the command that runs a manifest's container as the kubelet would, but without a network
-/// and read-only.
-fn run(manifest: &Manifest, component: &str) -> Result<String> {
-    let mut line = "mounts=()".to_owned();
+/// Returns the mounts and the command of a manifest's container, as the trial reads them.
+fn container(manifest: &Manifest, component: &str) -> Result<String> {
     let data =
         ["data-dir", "wal-dir"].map(|flag| manifest.flag(flag).filter(|_| component == ETCD));
+    let mut words = String::new();
     for (there, inside) in manifest.mounts().filter(|(_, inside)| !data.contains(&Some(*inside))) {
-        line.push_str(&format!(
-            "; if [ -e {there} ]; then mounts+=(--mount type=bind,src={there},dst={inside},options=rbind:ro); fi",
-            there = quoted(there),
-            inside = quoted(inside)
-        ));
+        words.push_str(&format!("{there}\0{inside}\0"));
     }
-    let words: Result<Vec<String>> = manifest
-        .command()
-        .map(|word| Ok(quoted(&without_files(manifest, component, word)?)))
-        .collect();
-    line.push_str(&format!(
-        "; exec ctr -n k8s.io run --rm \"${{mounts[@]}}\" {} \"$name\" {}",
-        quoted(manifest.image()?),
-        words?.join(" ")
-    ));
-    Ok(line)
+    words.push('\0');
+    for word in manifest.command() {
+        words.push_str(&format!("{}\0", without_files(manifest, component, word)?));
+    }
+    Ok(words)
 }
 
 /// Returns a word of the command as the trial gets it: see [`WRITTEN`]. Fails if the program could not
@@ -214,74 +155,6 @@ fn without_files<'a>(manifest: &Manifest, component: &str, word: &'a str) -> Res
         None => Ok(format!("--{flag}={instead}").into()),
     }
 }
-
-/// Runs the new kubelet with a missing kubeconfig: it reads flags and configuration, fails to load
-/// the kubeconfig, and exits. Flags that kubeadm has written and will remove itself are left out.
-const TRY_KUBELET: &str = r#"
-pid=$(systemctl show -p MainPID --value kubelet 2>/dev/null || true)
-if [ "${pid:-0}" = 0 ] || [ ! -r "/proc/$pid/cmdline" ]; then echo 'no kubelet runs: its settings are not tried'; exit 0; fi
-ours=" $(sed 's/^KUBELET_KUBEADM_ARGS=//; s/"//g' /var/lib/kubelet/kubeadm-flags.env 2>/dev/null | tr '\n' ' ') "
-words=() place=program
-while IFS= read -r -d '' word; do
-  was=$place place=flag
-  case $was in
-    program | value) continue ;;
-    # kubeadm writes this file and no other.
-    config)
-      [ -z "$config" ] || [ "$word" != /var/lib/kubelet/config.yaml ] || word=$config
-      words+=("$word"); continue ;;
-  esac
-  case " $without " in *" ${word%%=*} "*)
-    case $word in *=*) ;; *) place=value ;; esac
-    continue ;;
-  esac
-  case $word in
-    --config=/var/lib/kubelet/config.yaml) word=--config=${config:-${word#--config=}} ;;
-    --config) place=config ;;
-  esac
-  case $word in
-    --kubeconfig | --bootstrap-kubeconfig | --root-dir | --cert-dir) place=value; continue ;;
-    --kubeconfig=* | --bootstrap-kubeconfig=* | --root-dir=* | --cert-dir=*) continue ;;
-    --container-runtime=* | --network-plugin=* | --pod-infra-container-image=*)
-      case $ours in *" $word "*) continue ;; esac ;;
-  esac
-  words+=("$word")
-done <"/proc/$pid/cmdline"
-words+=($more)
-scratch=$(mktemp -d)
-timeout -k 5 20 "$kubelet" "${words[@]}" --kubeconfig="$scratch/none" --root-dir="$scratch/root" --cert-dir="$scratch/pki" </dev/null >"$scratch/said" 2>&1 || true
-said=$(cat "$scratch/said"); rm -rf "$scratch"
-for field in $fields; do
-  if grep -qE "unknown field [\\\\\"]+$field[\\\\\"]+" <<<"$said"; then echo "the kubelet does not know the field $field of its configuration" >&2; exit 1; fi
-done
-grep -oE 'unknown field [\\"]+[^\\"]+' <<<"$said" | tr -d '\\"' | sort -u | sed 's/^/the configuration of the kubelet has an /; s/$/, which the new one passes over/' || true
-case $said in *'kubeconfig: stat '*) echo "the kubelet takes $what"; exit 0 ;; esac
-problem=$(grep -E 'unknown (shorthand )?flag|failed to parse kubelet flag|unrecognized feature gate|cannot set feature gate|failed to set feature gates|failed to load [Kk]ubelet config|failed to validate kubelet configuration|invalid configuration:' <<<"$said" | cut -c 1-500 | tail -n 5 || true)
-if [ -n "$problem" ]; then
-  echo "$problem" >&2
-  [ -z "$advice" ] || echo "$advice" >&2
-  exit 1
-fi
-echo "the kubelet did not say whether it takes $what"
-"#;
-
-/// Has the new kubeadm say what it will write to /var/lib/kubelet/config.yaml, from the ConfigMap and
-/// the patches, and writes that to `file`. Prints `rendered` if it did.
-const RENDER_KUBELET: &str = r#"
-mkdir -p "$(dirname "$file")"; rm -f "$file"
-if [ -z "$patches" ] && [ -d "$tree/patches" ]; then patches=$tree/patches; fi
-scratch=$(mktemp -d); touch "$scratch/begun"
-# kubeadm leaves directories, in older releases with the files.
-tidy() { find /etc/kubernetes/tmp -mindepth 1 -maxdepth 1 -name 'kubeadm-*' -newer "$scratch/begun" -exec rm -rf {} + 2>/dev/null || true; rm -rf "$scratch"; }
-trap tidy EXIT
-if ! KUBEADM_UPGRADE_DRYRUN_DIR=$scratch "$tree/bin/kubeadm" upgrade node phase kubelet-config --dry-run ${patches:+--patches "$patches"} </dev/null >"$scratch/said" 2>"$scratch/errors"; then
-  echo "kubeadm does not say what it will write to /var/lib/kubelet/config.yaml: $(tail -n 1 "$scratch/errors" | cut -c 1-300)"; exit 0
-fi
-umask 077
-# kubeadm before 1.34 indents the content with a tab.
-awk '/^\[dryrun\] Would write file "\/var\/lib\/kubelet\/config.yaml"/ { inside = 1; next } /^\[/ { inside = 0 } inside { sub(/^\t/, ""); print }' "$scratch/said" >"$file"
-if grep -q '^kind: KubeletConfiguration' "$file"; then echo rendered; else rm -f "$file"; fi
-"#;
 
 /// What to start a kubelet with instead of what the running one has.
 #[derive(Default)]
@@ -314,14 +187,9 @@ pub(super) fn check_kubelet(site: &Site<'_>, target: &Target, patches: Option<&s
         Some(_) => ("the present flags and the configuration that kubeadm will write", RENDERED),
         None => ("the present flags and configuration", PRESENT),
     };
-    let line = format!(
-        "kubelet={}/bin/kubelet config={} without= more= fields= what={} advice={}\n{TRY_KUBELET}",
-        target.tree,
-        quoted(config.as_deref().unwrap_or_default()),
-        quoted(what),
-        quoted(advice)
-    );
-    site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
+    let kubelet = format!("{}/bin/kubelet", target.tree);
+    let trial = KubeletTrial { config: config.unwrap_or_default(), ..KubeletTrial::default() };
+    run_kubelet(site, &kubelet, &trial, what, advice)
 }
 
 /// Returns the path of a file with what the new kubeadm will write as the kubelet's configuration; `None`
@@ -332,13 +200,12 @@ fn kubelet_configuration(
     patches: &str,
 ) -> Result<Option<String>> {
     let file = etc(site.context, "kubeadm-upgrade-kubelet.yaml");
-    let line = format!(
-        "tree={} patches={} file={}{RENDER_KUBELET}",
-        target.tree,
-        quoted(patches),
-        quoted(&file)
-    );
-    let told = site.run_on(site.agent, &Line::repeatable(line), "-kubelet-config")?;
+    let line = Line::script(&[include_str!("scripts/render-kubelet.sh")]).with([
+        ("IMGCTL_TREE", &target.tree),
+        ("IMGCTL_PATCHES", patches),
+        ("IMGCTL_FILE", &file),
+    ]);
+    let told = site.run_on(site.agent, &line, "-kubelet-config")?;
     if told.trim() == "rendered" {
         return Ok(Some(file));
     }
@@ -350,19 +217,35 @@ fn kubelet_configuration(
 
 /// Fails if the installed kubelet rejects other flags or another configuration.
 pub(super) fn try_kubelet(site: &Site<'_>, trial: &KubeletTrial) -> Result<()> {
-    let line = format!(
-        "kubelet=$(type -P kubelet || echo /usr/bin/kubelet) config={} without={} more={} fields={} what='the new flags and configuration' advice=\n{TRY_KUBELET}",
-        quoted(&trial.config),
-        quoted(&trial.without.join(" ")),
-        quoted(&trial.more.join(" ")),
-        quoted(&trial.fields.join(" ")),
-    );
-    site.run_on(site.agent, &Line::repeatable(line), "-kubelet").map(|_| ())
+    run_kubelet(site, "", trial, "the new flags and configuration", "")
+}
+
+/// Starts a kubelet, by default the installed one. Messages tell `what` is tried, and give `advice`.
+fn run_kubelet(
+    site: &Site<'_>,
+    kubelet: &str,
+    trial: &KubeletTrial,
+    what: &str,
+    advice: &str,
+) -> Result<()> {
+    let line = Line::script(&[include_str!("scripts/try-kubelet.sh")]).with([
+        ("IMGCTL_KUBELET", kubelet),
+        ("IMGCTL_CONFIG", &trial.config),
+        ("IMGCTL_WITHOUT", &trial.without.join(" ")),
+        ("IMGCTL_MORE", &trial.more.join(" ")),
+        ("IMGCTL_FIELDS", &trial.fields.join(" ")),
+        ("IMGCTL_WHAT", what),
+        ("IMGCTL_ADVICE", advice),
+    ]);
+    site.run_on(site.agent, &line, "-kubelet").map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::{Command, Stdio};
 
     /// An API server whose audit log is in a mount, beside a policy that is in one of its own.
     fn api_server(audit: &str, is_read_only: bool) -> Manifest {
@@ -388,10 +271,10 @@ mod tests {
 
     #[test]
     fn a_trial_writes_no_audit_log_and_keeps_every_other_flag() {
-        let line =
-            run(&api_server("/etc/kubernetes/audit/log/audit.log", false), COMPONENTS[0]).unwrap();
-        let command = line.split("\"$name\" ").nth(1).unwrap();
-        let words: Vec<&str> = command.split(' ').map(|word| word.trim_matches('\'')).collect();
+        let api_server = api_server("/etc/kubernetes/audit/log/audit.log", false);
+        let input = container(&api_server, COMPONENTS[0]).unwrap();
+        let (mounts, command) = input.split_once("\0\0").unwrap();
+        let words: Vec<&str> = command.trim_end_matches('\0').split('\0').collect();
         assert_eq!(
             words,
             [
@@ -402,18 +285,62 @@ mod tests {
                 "--no-such-flag=1",
             ]
         );
-        assert_eq!(line.matches("rbind:ro").count(), 2, "{line}");
+        assert_eq!(mounts.split('\0').count(), 4, "{mounts}");
+    }
+
+    /// ctr is a stand-in that writes down what it is told.
+    #[test]
+    fn every_word_of_a_command_and_every_mount_that_is_there_reach_ctr() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_str().unwrap();
+        let ctr = "#!/bin/bash\ncase \"$*\" in *' run '*) printf '[%s]' \"$@\" >\"$TEST/told\"\n\
+            echo 'Error: unknown flag: --no-such-flag'; exit 1 ;; esac\n";
+        std::fs::write(directory.path().join("ctr"), ctr).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path().join("ctr"), mode).unwrap();
+        let manifest = json!({"spec": {
+            "containers": [{
+                "image": "r/i:1",
+                "command": ["kube-scheduler", "--a=it's b", "--c=x\ny", ""],
+                "volumeMounts": [
+                    {"name": "is", "mountPath": "/in"}, {"name": "none", "mountPath": "/none"},
+                ],
+            }],
+            "volumes": [
+                {"name": "is", "hostPath": {"path": root}},
+                {"name": "none", "hostPath": {"path": format!("{root}/none")}},
+            ],
+        }});
+        let manifest = Manifest::parse(&manifest.to_string(), "kube-scheduler").unwrap();
+        let line = trial(&manifest, "kube-scheduler").unwrap();
+        let mut bash = Command::new("bash");
+        bash.args(["-ec", &line.line]).envs(line.environment.to_map()).env("TEST", root);
+        bash.env("PATH", format!("{root}:/usr/bin:/bin")).stdin(Stdio::piped());
+        let mut bash = bash.stderr(Stdio::piped()).spawn().unwrap();
+        let input = line.input.unwrap();
+        bash.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let ran = bash.wait_with_output().unwrap();
+        let errors = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(
+            (ran.status.code(), errors.as_str()),
+            (Some(1), "unknown flag: --no-such-flag\n")
+        );
+        let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+        let mount =
+            format!("[--rm][--mount][type=bind,src={root},dst=/in,options=rbind:ro][r/i:1]");
+        assert!(told.contains(&mount), "{told}");
+        assert!(told.ends_with("[kube-scheduler][--a=it's b][--c=x\ny][]"), "{told}");
     }
 
     #[test]
     fn a_log_that_the_cluster_could_not_write_is_refused() {
         for audit in ["/etc/kubernetes/audit/audit.log", "/etc/kubernetes/audit/log/audit.log"] {
-            let error = run(&api_server(audit, true), COMPONENTS[0]).unwrap_err();
+            let error = container(&api_server(audit, true), COMPONENTS[0]).unwrap_err();
             let told = error.to_string();
             assert!(told.contains(audit) && told.contains("kube-apiserver"), "{told}");
         }
         // A directory whose name only begins like that of a mount is not in it.
-        run(&api_server("/etc/kubernetes/audit-log/audit.log", true), COMPONENTS[0]).unwrap();
+        container(&api_server("/etc/kubernetes/audit-log/audit.log", true), COMPONENTS[0]).unwrap();
     }
 
     #[test]
@@ -434,12 +361,12 @@ mod tests {
             ],
         }});
         let manifest = Manifest::parse(&manifest.to_string(), ETCD).unwrap();
-        let line = run(&manifest, ETCD).unwrap();
+        let line = container(&manifest, ETCD).unwrap();
         assert!(
             line.contains("--log-outputs=stderr") && !line.contains("/var/log/etcd.log"),
             "{line}"
         );
-        assert!(line.contains("src=/etc/kubernetes/pki/etcd"), "{line}");
+        assert!(line.contains("/etc/kubernetes/pki/etcd\0/pki\0"), "{line}");
         assert!(!line.contains("/var/lib/etcd") && !line.contains("/fast/wal"), "{line}");
     }
 }

@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::action::{Action, Line, Site};
 use crate::kubeadm::place;
 use crate::kubeadm::upgrade::etcd_manifest::MANIFESTS;
 use crate::kubeadm::upgrade::gate::CrashLoop;
-use crate::kubeadm::upgrade::kubelet::{RESTART_RUNTIME, STARTED};
+use crate::kubeadm::upgrade::kubelet::SERVICES;
 use crate::kubeadm::upgrade::reconfigure::change::Change;
-use crate::kubeadm::upgrade::target::{Target, own_name};
+use crate::kubeadm::upgrade::target::{KEEP_FILES, Target, own_name};
 use crate::setting::{Component, Difference};
 use crate::setting_files::ON_HOST;
-use crate::{
-    action,
-    action::{Action, Line, Site},
-};
-use crate::{kubectl::Kubectl, wait::until_well_or};
+use crate::{kubectl::Kubectl, shell::FILES, wait::until_well_or};
 use imgctl_base::error::{Error, Result};
 use imgctl_template::yaml;
 
@@ -51,24 +48,10 @@ fn files(change: &Change) -> Vec<String> {
 /// Keeps the files that will change, with checksums, unless the host has been changed since.
 pub(super) fn backup(target: &Target, change: &Change) -> Action {
     let files = files(change).join(" ");
-    let line = format!(
-        "backup={backup}\n\
-         mkdir -p \"$backup\"; chmod 0700 \"$backup\"; cd \"$backup\"\n\
-         if [ -e touched ] && [ -s host.sha256 ]; then\n\
-         sha256sum --quiet -c host.sha256; echo 'the host has been touched since: what it was before is kept'; exit 0\n\
-         fi\n\
-         rm -rf files.new host.sha256; mkdir -m 0700 files.new\n\
-         for file in {files}; do if [ -e \"$file\" ]; then (cd / && cp -a --parents \".$file\" \"$backup/files.new/\"); fi; done\n\
-         rm -rf files; mv files.new files\n\
-         # A line that always holds: a host may have no file that changes.\n\
-         : >files/.imgctl\n\
-         find files -type f -print0 | sort -z | xargs -0 -r sha256sum >host.sha256.new\n\
-         sync -f .; mv host.sha256.new host.sha256; sync -f .\n\
-         echo \"$(find files -type f | wc -l) files are kept in $backup/files\"",
-        backup = target.backup,
-    );
+    let script = [KEEP_FILES, include_str!("../scripts/backup-settings.sh")];
+    let line = target.script(&script).with([("IMGCTL_FILES", &files)]);
     let says = format!("back up to {}/files: {}", target.backup, shown(&files));
-    Action::command("backup", Line::repeatable(line)).within(LIMIT).saying(says)
+    Action::command("backup", line).within(LIMIT).saying(says)
 }
 
 fn shown(files: &str) -> String {
@@ -79,19 +62,18 @@ fn shown(files: &str) -> String {
 /// again.
 pub(super) fn apply(target: &Target, change: &Change) -> Action {
     let list = files(change);
-    let line = format!(
-        "{functions}backup={backup} started={started} kubelet={kubelet} containerd={containerd}\n\
-         mkdir -p \"$backup\"; [ -e \"$backup/touched\" ] || {{ : >\"$backup/touched\"; sync -f \"$backup\"; }}\n\
-         {INSTALL}",
-        functions = action::PUT,
-        backup = target.backup,
-        started = target.restarted(),
-        kubelet = is(change, Component::Kubelet),
-        containerd = is(change, Component::Containerd),
-    );
-    let line = line.replace("SOURCE", "$backup/new").replace("FILES", &list.join(" "));
     let says = says("put the new", change, &list);
-    Action::command("settings", Line::repeatable(started(&line))).within(LIMIT).saying(says)
+    Action::command("settings", put(target, change, &list, "no")).within(LIMIT).saying(says)
+}
+
+/// Returns the line that puts files in place: if `back` is yes, those of the backup.
+fn put(target: &Target, change: &Change, list: &[String], back: &str) -> Line {
+    target.script(&[FILES, SERVICES, include_str!("../scripts/put-settings.sh")]).with([
+        ("IMGCTL_BACK", back),
+        ("IMGCTL_FILES", &list.join(" ")),
+        ("IMGCTL_KUBELET", is(change, Component::Kubelet)),
+        ("IMGCTL_CONTAINERD", is(change, Component::Containerd)),
+    ])
 }
 
 fn is(change: &Change, component: Component) -> &'static str {
@@ -114,53 +96,12 @@ fn says(what: &str, change: &Change, list: &[String]) -> String {
     }
 }
 
-/// Installs FILES from SOURCE. With `kubelet=yes`, the kubelet is down meanwhile: a run that was
-/// killed finds it stopped.
-const INSTALL: &str = r#"differ=()
-for there in FILES; do
-  [ -e "SOURCE$there" ] || continue
-  cmp -s "SOURCE$there" "$there" || differ+=("$there")
-done
-runs=yes
-[ "$kubelet" = no ] || { [ -e "$started" ] && systemctl is-active --quiet kubelet; } || runs=no
-# A run that was killed between the file and the restart leaves this mark.
-[ "$containerd" = no ] || [ ! -e "$backup/containerd-restarts" ] || runs=no
-if [ "${#differ[@]}" = 0 ] && [ "$runs" = yes ]; then echo 'everything is in place already'; exit 0; fi
-[ "$kubelet" = no ] || systemctl stop kubelet
-if [ "$containerd" = yes ]; then : >"$backup/containerd-restarts"; sync -f "$backup"; fi
-for there in "${differ[@]}"; do put "SOURCE$there" "$there"; done
-if [ "$containerd" = yes ]; then
-RESTARTED
-rm -f "$backup/containerd-restarts"
-fi
-[ "$kubelet" = yes ] || exit 0
-"#;
-
 /// Restores the files of the backup.
 pub(super) fn restore(target: &Target, change: &Change) -> Action {
     let list = files(change);
-    let line = format!(
-        "{functions}backup={backup} started={started} kubelet={kubelet} containerd={containerd}\n\
-         if [ ! -s \"$backup/host.sha256\" ] && [ ! -e \"$backup/touched\" ]; then echo 'the settings of this host were not touched'; exit 0; fi\n\
-         cd \"$backup\"; sha256sum --quiet -c host.sha256\n\
-         # Last: until then the backup is not made anew.\n\
-         finished() {{ [ \"$?\" != 0 ] || rm -f \"$backup/touched\"; }}\n\
-         trap finished EXIT\n\
-         {INSTALL}",
-        functions = action::PUT,
-        backup = target.backup,
-        started = target.restarted(),
-        kubelet = is(change, Component::Kubelet),
-        containerd = is(change, Component::Containerd),
-    );
-    let line = line.replace("SOURCE", "$backup/files").replace("FILES", &list.join(" "));
     let says = says("put the former", change, &list);
-    Action::command("restore-settings", Line::repeatable(started(&line))).within(LIMIT).saying(says)
-}
-
-/// Appends the start of the kubelet.
-fn started(line: &str) -> String {
-    format!("{}{STARTED}", line.replace("RESTARTED\n", RESTART_RUNTIME))
+    let line = put(target, change, &list, "yes");
+    Action::command("restore-settings", line).within(LIMIT).saying(says)
 }
 
 /// Waits until the kubelet has restarted the static Pods from their new manifests.

@@ -6,7 +6,7 @@
 //! their servers. `containerd config dump` finds syntax errors, wrong types and unknown plugins.
 
 use crate::action::{Action, Line, Site};
-use crate::kubeadm::host_state::{HAS_IPVS, HostState};
+use crate::kubeadm::host_state::HostState;
 use crate::kubeadm::upgrade::apply::patches;
 use crate::kubeadm::upgrade::etcd_manifest::{MANIFESTS, Manifest};
 use crate::kubeadm::upgrade::reconfigure::change::Change;
@@ -200,11 +200,11 @@ fn proxy(site: &Site<'_>, target: &Target, change: &Change) -> Result<()> {
     };
     let wants_ipvs =
         change.proxy.iter().any(|one| one.name() == "mode" && one.new == Some("ipvs".into()));
-    if wants_ipvs {
-        let line = format!(
-            "{HAS_IPVS} || {{ echo 'the kernel has no IPVS (module ip_vs), which mode: ipvs needs' >&2; exit 1; }}"
-        );
-        site.run_on(site.agent, &Line::query(&line), "-ipvs")?;
+    if wants_ipvs && !HostState::observe(site)?.ipvs {
+        return Err(Error::check_failed(format!(
+            "{}: the kernel has no IPVS (module ip_vs), which mode: ipvs needs",
+            site.agent.host()
+        )));
     }
     let object = kubectl.find(&["daemonset", "kube-proxy", "-n", "kube-system"])?;
     let Some(object) = object else {
