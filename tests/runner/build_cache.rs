@@ -338,7 +338,8 @@ fn writers_of_one_cache_at_the_same_time_all_survive() {
         let run = |number: usize, machine: String, flag: &str| {
             let mut command = on(&env, &machine);
             command.args(["build", "-t", "app", flag, &cache]);
-            result(Ran::new(command.arg(env.path(format!("c{number}")))))
+            command.arg(env.path(format!("c{number}")));
+            result(Ran::new(command))
         };
         std::thread::scope(|threads| {
             for number in 0..WRITERS {
