@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure::report(&error, early),
+        Err(error) => failure::report(&commands::recipe::hinted(error), early),
     }
 }
 

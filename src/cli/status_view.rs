@@ -7,7 +7,7 @@ use crate::cli::context::Context;
 use crate::ui::status_screen::{Health, Shown as OnScreen, ShownHost};
 use crate::ui::table::{Table, human};
 use imgctl_base::error::Result;
-use imgctl_base::text::of_host;
+use imgctl_base::text::{Lines, of_host};
 use imgctl_inplace::drift::Report;
 use imgctl_ops::maintain::{ClusterStatus, LastBackup};
 use imgctl_ops::standing::Unfinished;
@@ -198,9 +198,9 @@ fn show(status: &Status, context: &Context) -> Result<()> {
     context.ui.print(&table.render(true))?;
     for host in &status.hosts {
         for problem in host.problems.iter().chain(&host.warnings) {
-            // What a command has printed follows in lines of its own.
-            let lines: Vec<&str> = problem.lines().map(str::trim).collect();
-            context.ui.line(&of_host(&host.host, &lines.join("; ")))?;
+            // Output of a script has several lines.
+            let told = of_host(&host.host, problem);
+            context.ui.print(&told.lines().collect::<Lines>())?;
         }
     }
     show_registry(status, context)?;

@@ -5,9 +5,11 @@
 
 #![allow(dead_code, reason = "shared by two test binaries that each use a part")]
 
+pub(crate) mod mirror;
 pub(crate) mod newest;
 pub(crate) mod proxy;
 pub(crate) mod registry;
+pub(crate) mod terminal;
 pub(crate) mod testbed;
 pub(crate) mod tree;
 pub(crate) mod tutorial;

@@ -65,6 +65,13 @@ fn section(text: &mut String, recipe: &Value) {
             let _ = writeln!(text, "{says}: {}.", words(&recipe[key], ""));
         }
     }
+    let settings = recipe["settings"].as_object().into_iter().flatten();
+    let settings: Vec<String> = settings
+        .map(|(name, one)| format!("`{name}` ({})", one["description"].as_str().unwrap()))
+        .collect();
+    if !settings.is_empty() {
+        let _ = writeln!(text, "Variables: {}.", settings.join(", "));
+    }
     let newest = &recipe["versions"][0];
     if let Some(files) = newest["files"].as_array() {
         let _ = write!(text, "\nFiles of {}:\n\n", newest["version"].as_str().unwrap());

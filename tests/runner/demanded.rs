@@ -122,22 +122,31 @@ const FLAGS: &[(&str, Says)] = &[
         "strict-host-key",
         ShownBy("runner::ssh::a_strict_look_refuses_an_unknown_host_and_says_what_to_do"),
     ),
-    ("htpasswd", Fails(&[(3, "registry serve --addr 127.0.0.1:0 --htpasswd missing served")])),
+    (
+        "htpasswd",
+        Fails(&[(3, "registry serve --create --addr 127.0.0.1:0 --htpasswd missing served")]),
+    ),
     (
         "token-file",
         Fails(&[
-            (3, "registry serve --addr 127.0.0.1:0 --token-file missing served"),
-            (2, "registry serve --addr 127.0.0.1:0 --token-file empty served"),
+            (3, "registry serve --create --addr 127.0.0.1:0 --token-file missing served"),
+            (2, "registry serve --create --addr 127.0.0.1:0 --token-file empty served"),
         ]),
     ),
     (
         "tls-cert",
         Fails(&[
-            (2, "registry serve --addr 127.0.0.1:0 --tls-cert missing --tls-key missing served"),
-            (2, "registry serve --addr 127.0.0.1:0 --tls-cert missing served"),
+            (
+                2,
+                "registry serve --create --addr 127.0.0.1:0 --tls-cert missing --tls-key missing served",
+            ),
+            (2, "registry serve --create --addr 127.0.0.1:0 --tls-cert missing served"),
         ]),
     ),
-    ("tls-key", Fails(&[(2, "registry serve --addr 127.0.0.1:0 --tls-key missing served")])),
+    (
+        "tls-key",
+        Fails(&[(2, "registry serve --create --addr 127.0.0.1:0 --tls-key missing served")]),
+    ),
     ("any-identity", AsksForNone("leaves a check out")),
     ("certificate-renewal", AsksForNone("renews")),
     ("certificate-validity", AsksForNone("a duration")),

@@ -1,11 +1,12 @@
 //! Logging in and out of a real registry, with files of credentials that podman and skopeo share.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::common::registry::{PASSWORD, Registry, USER};
+use crate::common::terminal;
 use crate::common::{IMGCTL, Ran, TestEnv, json, tool};
 
 /// Runs imgctl with `input` on stdin.
@@ -227,33 +228,10 @@ fn podman_finds_in_the_helper_what_we_keep_there() {
     assert!(!env.path("bin/kept").exists());
 }
 
-/// Runs `line` on a terminal of its own, types each of `keys` when its prompt has come, and gives
-/// back all that was on the screen.
+/// Runs `line` on a terminal of its own, with the home and the logins of `env`.
 pub(crate) fn on_a_terminal(env: &TestEnv, line: &str, keys: &[(&str, &str)]) -> String {
-    let mut child = Command::new("script")
-        .args(["-qec", line, "/dev/null"])
-        .env("REGISTRY_AUTH_FILE", env.path("auth.json"))
-        .env("HOME", env.path("."))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut screen = Vec::new();
-    let mut byte = [0];
-    for (prompt, key) in keys {
-        while !screen.ends_with(prompt.as_bytes()) {
-            let told = || String::from_utf8_lossy(&screen).into_owned();
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "{prompt}: {}", told());
-            screen.push(byte[0]);
-        }
-        input.write_all(key.as_bytes()).unwrap();
-    }
-    output.read_to_end(&mut screen).unwrap();
-    drop(input);
-    child.wait().unwrap();
-    String::from_utf8_lossy(&screen).into_owned()
+    let environment = [("REGISTRY_AUTH_FILE", &*env.path("auth.json")), ("HOME", &*env.path("."))];
+    terminal::on_a_terminal(line, &environment, keys)
 }
 
 #[test]

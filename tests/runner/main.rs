@@ -26,6 +26,7 @@ mod cache_gha;
 mod cache_inline;
 mod cache_mounts;
 mod cache_verb;
+mod chart_sources;
 mod ci;
 mod cli;
 mod clusterfile;

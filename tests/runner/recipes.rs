@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use imgctl_base::image::Digest;
 
-use super::examples::Mirror;
 use super::full_screen::Tmux;
+use super::login::on_a_terminal;
+use crate::common::mirror::Mirror;
 use crate::common::proxy::{Fault, Proxy};
 use crate::common::{IMGCTL, Ran, TestEnv, repository, tool};
 
@@ -86,7 +87,7 @@ fn archive(env: &TestEnv, url: &str) -> Vec<u8> {
     fs::read(packed).unwrap()
 }
 
-fn init(env: &TestEnv, arguments: &[&str]) -> Ran {
+pub(crate) fn init(env: &TestEnv, arguments: &[&str]) -> Ran {
     env.imgctl([&["init"], arguments].concat())
 }
 
@@ -280,8 +281,13 @@ fn a_folder_with_other_files_stays_as_it_is() {
         (&["--recipe", "kuberntes"], NOT_FOUND, "did you mean kubernetes?"),
         (&["--recipe", "kubernetes,etcd"], USAGE, "each make a cluster"),
         (&["--arch", "riscv64"], USAGE, "kubernetes is not available for riscv64"),
+        (&["--arch", "amd64,s390x"], USAGE, "it is for amd64, arm64: --arch"),
+        (&["--recipe", "kubernetes,flannel,cilium"], USAGE, "flannel and cilium are both networks"),
+        (&["--recipe", "k3s,calico"], USAGE, "calico does not run on k3s: it is for kubernetes"),
+        (&["--network", "cilium@1.18"], USAGE, "does not know version 1.18; the nearest is 1.19.6"),
         (&["--chart", "nowhere"], NOT_FOUND, "there is no chart nowhere"),
-        (&["--chart", "oci://h/web"], USAGE, "helm pull oci://h/web"),
+        (&["--chart", "oci://web"], USAGE, "oci://web names no registry"),
+        (&["--chart", "oci://h.io/Web:1"], USAGE, "cannot use oci://h.io/Web:1"),
         (&["--name", "A B"], USAGE, "cannot be the name"),
         (&["--add", "helm"], NOT_FOUND, "has no imgctl-init.yml"),
     ] {
@@ -329,36 +335,6 @@ fn a_part_is_added_later_unless_somebody_changed_what_it_changes() {
 }
 
 #[test]
-fn a_chart_alone_becomes_an_application_also_from_a_server() {
-    let env = TestEnv::new();
-    let packed = env.path("hello.tgz");
-    let charts = repository().join("Kubefile.examples/app-helm/charts");
-    let arguments = ["-C", charts.to_str().unwrap(), "-czf", packed.to_str().unwrap(), "hello"];
-    Ran::new(tool("tar", arguments)).ok();
-    let server = Proxy::alone("127.0.0.1");
-    server.on("GET", "/hello-0.1.0.tgz", Fault::answer("200 OK", &[], fs::read(&packed).unwrap()));
-    server.on("GET", "/page.tgz", Fault::answer("200 OK", &[], "<html>not a chart</html>"));
-    let url = |name: &str| format!("http://{}/{name}", server.host);
-    let folder = env.path("app");
-    let place = folder.to_str().unwrap();
-    for (name, code, expected) in [
-        ("none.tgz", 7, "the server answered 404"),
-        ("page.tgz", BAD_CONTENT, "is not a packed chart"),
-    ] {
-        let ran = init(&env, &[place, "--from-helm", &url(name)]).fails(code);
-        assert!(ran.stderr().contains(expected), "{}", ran.report());
-        assert!(!folder.exists());
-    }
-    init(&env, &[place, "--from-helm", &url("hello-0.1.0.tgz")]).ok();
-    assert_eq!(fs::read(folder.join("charts/hello.tgz")).unwrap(), fs::read(&packed).unwrap());
-    let kubefile = fs::read_to_string(folder.join("Kubefile")).unwrap();
-    assert!(kubefile.contains("bin/") && !kubefile.contains("sealos.io.type"), "{kubefile}");
-    let found = env.imgctl(["build", "--images-report", "--json", place]).ok().json();
-    assert_eq!(found["images"][0]["name"], "docker.io/library/nginx:1.29-alpine", "{found}");
-    assert!(!folder.join("Clusterfile").exists());
-}
-
-#[test]
 fn recipes_are_listed_and_shown() {
     let env = TestEnv::new();
     let listed = env.imgctl(["recipe", "ls"]).ok().stdout();
@@ -385,20 +361,84 @@ fn recipes_are_listed_and_shown() {
 }
 
 #[test]
+fn a_cluster_asks_for_what_its_parts_require() {
+    let env = TestEnv::new();
+    let (mirror, publishers) = (Mirror::new(&env), Publishers::new());
+    let folder = env.path("site");
+    let place = folder.to_str().unwrap();
+    let recipes = "kubernetes,flannel,kube-vip";
+    init(&env, &[place, "--recipe", recipes, "--arch", "amd64"]).ok();
+    publishers.stand_in(&env, &folder);
+    let build = ["--save-image=false", "--platform", "linux/amd64", "-t", "site:v1", place];
+    mirror.build(&env, &build);
+    let shown =
+        env.imgctl(["inspect", "-f", "{{range .Settings}}{{.Name}} {{end}}", "site:v1"]).ok();
+    assert_eq!(shown.stdout().trim(), "criData backend podSubnet kubeVipAddress kubeVipInterface");
+    let gen_with = |variables: &[&str]| {
+        let flags = variables.iter().flat_map(|variable| ["-e", variable]);
+        env.imgctl(["gen", "site:v1", "--masters", "127.0.0.1"].into_iter().chain(flags))
+    };
+    let address = "kubeVipAddress=10.0.0.100";
+    for (variables, part) in [
+        (&[][..], "site:v1 requires kubeVipAddress (free address in the hosts' network segment)"),
+        (&["kubeVipAddress=none"], "kubeVipAddress: "),
+        (&[address, "backend=vxlam"], "backend: "),
+        (&[address, "podSubnets=10.1.0.0/16"], "it has podSubnet"),
+    ] {
+        let said = gen_with(variables).fails(USAGE).stderr();
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    gen_with(&[address, "podSubnet=10.1.0.0/16", "backend=host-gw"]).ok();
+    // Somebody at a terminal is asked.
+    let root = env.root().display().to_string();
+    let run =
+        format!("{IMGCTL} --root {root} run site:v1 --masters 127.0.0.1:1 -c asked --timeout 1s");
+    let question = "kubeVipAddress (string): free address in the hosts' network segment: ";
+    let screen = on_a_terminal(&env, &run, &[(question, "none\n")]);
+    assert!(screen.contains("the variables do not fit site:v1: kubeVipAddress: "), "{screen}");
+}
+
+#[test]
+fn an_image_that_no_registry_has_leads_to_its_recipe() {
+    let env = TestEnv::new();
+    let nowhere =
+        "[[registry]]\nprefix = \"docker.io\"\nlocation = \"127.0.0.1:1\"\ninsecure = true\n";
+    let registries = env.write("registries.conf", nowhere);
+    for (verb, image, expected) in [
+        (
+            &["pull", "--retry", "1"][..],
+            "kubernetes:v1.34",
+            Some("--recipe kubernetes@1.34` makes"),
+        ),
+        (&["run", "--masters", "127.0.0.1:1"], "labring/calico:v0", Some("--recipe calico` makes")),
+        (&["pull", "--retry", "1"], "127.0.0.1:1/kubernetes:v1.34", None),
+        (&["pull", "--retry", "1"], "web:v1", None),
+    ] {
+        let mut command = env.command(verb);
+        command.arg(image).env("CONTAINERS_REGISTRIES_CONF", &registries);
+        let told = Ran::new(command).fails(7).stderr();
+        assert_eq!(told.contains("imgctl init"), expected.is_some(), "{image}: {told}");
+        assert!(told.contains(expected.unwrap_or_default()), "{image}: {told}");
+    }
+}
+
+#[test]
 fn a_terminal_is_asked_four_things_and_ctrl_c_leaves_nothing() {
     let env = TestEnv::new();
     let terminal = Tmux::start(&env.path(""));
     let asked = |text: &str| terminal.wait(text, |tmux| tmux.everything().contains(text));
     terminal.types(&format!("{IMGCTL} --root store init made; echo ended $?"));
     asked("Cluster (kubernetes, etcd, k3s) [kubernetes]:");
+    terminal.types("kuberntes");
+    asked("`kuberntes` is none of kubernetes, etcd, k3s; did you mean kubernetes?");
     terminal.types("kube");
     asked("Version (1.36.3, 1.35.6, 1.34.9) [1.36.3]:");
     terminal.types("1.99");
-    asked("`1.99` is none of 1.36.3, 1.35.6, 1.34.9");
-    terminal.types("1.35.6");
-    asked("Network (flannel, calico, none) [flannel]:");
+    asked("it does not know version 1.99; the nearest is 1.36.3");
+    terminal.types("1.35");
+    asked("Network (flannel, calico, cilium, none) [flannel]:");
     terminal.types("");
-    asked("Charts, folders or .tgz files separated by blanks [none]:");
+    asked("Charts (folders, .tgz files, addresses), separated by blanks [none]:");
     terminal.types("nowhere");
     asked("there is no chart nowhere");
     assert!(!env.path("made").exists());
@@ -415,6 +455,33 @@ fn a_terminal_is_asked_four_things_and_ctrl_c_leaves_nothing() {
     asked("ended 0");
     let kubefile = fs::read_to_string(env.path("made/Kubefile")).unwrap();
     assert!(kubefile.starts_with("# made: kubernetes 1.36.3, flannel 0.27.4,"), "{kubefile}");
+}
+
+#[test]
+fn ctrl_c_at_any_question_leaves_the_folder_as_it_was() {
+    const QUESTIONS: [&str; 4] = [
+        "Cluster (kubernetes, etcd, k3s) [kubernetes]: ",
+        "Version (1.36.3, 1.35.6, 1.34.9) [1.36.3]: ",
+        "Network (flannel, calico, cilium, none) [flannel]: ",
+        "Charts (folders, .tgz files, addresses), separated by blanks [none]: ",
+    ];
+    let env = TestEnv::new();
+    env.write("mine/notes.txt", "mine\n");
+    for (last, _) in QUESTIONS.iter().enumerate() {
+        let mut keys: Vec<(&str, &str)> =
+            QUESTIONS[..last].iter().map(|one| (*one, "\n")).collect();
+        keys.push((QUESTIONS[last], "\u{3}"));
+        for folder in ["new", "mine"] {
+            let root = env.root().display().to_string();
+            let place = env.path(folder);
+            let line = format!("{IMGCTL} --root {root} init {}; echo code $?", place.display());
+            let screen = on_a_terminal(&env, &line, &keys);
+            // The shell ends with the program.
+            assert!(screen.contains("^C") && !screen.contains("code 0"), "{screen}");
+        }
+        assert!(!env.path("new").exists(), "{last}");
+        assert_eq!(names(&env.path("mine")), ["notes.txt"], "{last}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod cluster_renumber;
 mod cluster_source;
 mod cluster_upgrade;
 mod demo;
+mod offline;
 mod packages;
 mod recipes;
 mod served_api;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use imgctl_base::image::Digest;
 
@@ -73,8 +73,9 @@ fn a_recipe_becomes_a_cluster_that_answers() {
 /// Programs that say in a file how they were called.
 const RECORDS: &str = "#!/bin/sh\necho \"$(basename \"$0\") $*\" >>/var/log/calls\n";
 
-/// Puts stand-ins for Kubernetes on a server, and their checksums into the Kubefile.
-fn stand_in(bed: &Bed, folder: &Path, server: &Proxy) {
+/// Puts stand-ins for Kubernetes into a mirror (a directory), and their checksums into the Kubefile. Gives the mirror.
+pub(crate) fn stand_in(bed: &Bed, folder: &Path) -> PathBuf {
+    let mirror = bed.env.path("mirror");
     let stand_ins = repository().join("tests/kubeadm/stand-ins");
     let read = |name: &str| fs::read(stand_ins.join(name)).unwrap();
     let archive = |files: &[(&str, Vec<u8>)]| {
@@ -92,7 +93,7 @@ fn stand_in(bed: &Bed, folder: &Path, server: &Proxy) {
     let recorded = || RECORDS.as_bytes().to_vec();
     let kubefile = fs::read_to_string(folder.join("Kubefile")).unwrap();
     let mut lines = Vec::new();
-    for line in kubefile.lines().filter(|line| !line.starts_with('#')) {
+    for line in kubefile.lines() {
         let Some(url) = line.split(' ').find(|word| word.starts_with("https://")) else {
             lines.push(line.to_owned());
             continue;
@@ -112,19 +113,21 @@ fn stand_in(bed: &Bed, folder: &Path, server: &Proxy) {
             _ if url.ends_with("/kubelet") => b"#!/bin/sh\nexec sleep infinity\n".to_vec(),
             _ => recorded(),
         };
-        let path = url.strip_prefix("https:/").unwrap();
         let sum = Digest::of(&body).to_string();
-        server.on("GET", path, Fault::answer("200 OK", &[], body));
+        bed.env.write(mirror.join(url.strip_prefix("https://").unwrap()), body);
         let (before, after) = line.split_once("--checksum=").unwrap();
         let (_, after) = after.split_once(' ').unwrap();
-        let local = after.replace(url, &format!("http://{}{path}", server.host));
-        lines.push(format!("{before}--checksum={sum} {local}"));
+        lines.push(format!("{before}--checksum={sum} {after}"));
     }
     // Scripts do all that is done: kubeadm itself is not here.
     let text = lines.join("\n") + "\n";
-    let (from, to) = ("distribution=\"kubernetes\"", "distribution=\"script\" join=\"init.sh\"");
+    let (from, to) = (
+        "distribution=\"kubernetes\"",
+        "distribution=\"script\" join=\"init.sh\" upgrade=\"init.sh\"",
+    );
     assert!(text.contains(from), "{text}");
     fs::write(folder.join("Kubefile"), text.replace(from, to)).unwrap();
+    mirror
 }
 
 #[test]
@@ -139,9 +142,9 @@ fn hosts_of_the_kubernetes_recipe_are_prepared_used_and_cleaned() {
     let chart = chart.to_str().unwrap();
     let arch = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
     bed.env.imgctl(["init", place, "--chart", chart, "--arch", arch, "--name", "kube"]).ok();
-    let server = Proxy::alone("127.0.0.1");
-    stand_in(&bed, &folder, &server);
-    bed.env.imgctl(["build", "-q", "--save-image=false", "-t", "kube:v1", place]).ok();
+    let mirror = format!("https://={}", stand_in(&bed, &folder).display());
+    let build = ["build", "-q", "--save-image=false", "--mirror", &mirror, "-t", "kube:v1", place];
+    bed.env.imgctl(build).ok();
 
     let hosts = bed.ips(1..=2);
     run(&bed, &["run", "kube:v1", "--cluster", "kube", "--masters", &hosts]).ok();

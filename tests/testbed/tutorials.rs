@@ -12,9 +12,9 @@ use crate::common::{IMGCTL, Ran, long, needs_root, repository, tool};
 /// Begins the output of a command.
 const MARK: &str = "=== output of command ";
 
-/// Returns the acts as a bash script. Each prompt stands for a machine with its own store.
-fn script(acts: &[Act]) -> String {
-    let mut script = "exec 2>&1\ncd ~\n".to_owned();
+/// Returns the acts as a bash script, with lines `before` them. Each prompt stands for a machine with its own store.
+fn script(acts: &[Act], before: &str) -> String {
+    let mut script = format!("exec 2>&1\ncd ~\n{before}");
     let mut at = None;
     for (number, act) in acts.iter().enumerate() {
         match act {
@@ -51,7 +51,7 @@ fn comparable(line: &str) -> String {
 }
 
 /// Returns whether the line is what the tutorial shows, where `…` stands for anything.
-fn is_shown(shown: &str, line: &str) -> bool {
+pub(crate) fn is_shown(shown: &str, line: &str) -> bool {
     let mut rest = line;
     shown.split('…').all(|piece| match rest.find(piece.trim()) {
         Some(place) => {
@@ -76,7 +76,12 @@ fn follow(bed: &Bed, name: &str) {
         let Act::Command { text, .. } = act else { return true };
         !text.starts_with("apt-get ") && !text.starts_with("imgctl testbed ")
     });
-    let file = bed.env.write("follow.sh", script(&acts));
+    carry_out(bed, name, &acts, "");
+}
+
+/// Does what the reader does, and expects what the tutorial shows. `before` are lines of bash that its reader has no need of.
+pub(crate) fn carry_out(bed: &Bed, name: &str, acts: &[Act], before: &str) {
+    let file = bed.env.write("follow.sh", script(acts, before));
     let ran = Ran::new(shell(bed, &file)).ok().stdout();
     let outputs: BTreeMap<usize, &str> = ran
         .split(MARK)
@@ -105,7 +110,7 @@ fn follow(bed: &Bed, name: &str) {
 }
 
 /// Returns bash as a user has it after installing imgctl: with a new home, and `imgctl` on the search path.
-fn shell(bed: &Bed, file: &Path) -> std::process::Command {
+pub(crate) fn shell(bed: &Bed, file: &Path) -> std::process::Command {
     let home = bed.env.path("home");
     let programs = bed.env.path("programs");
     if !programs.exists() {

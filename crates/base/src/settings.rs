@@ -114,6 +114,19 @@ impl Settings {
         settings
     }
 
+    /// Returns why `variables` cannot be the values of these settings: each begins with the name of a setting.
+    pub fn refusals(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
+        let missing = self.missing(variables);
+        let mut rest = self.clone();
+        if let Some(Value::Array(required)) = rest.schema.get_mut("required") {
+            required.retain(|name| missing.iter().all(|one| name.as_str() != Some(&one.name)));
+        }
+        let told = |setting: &Setting| format!("{}: it is required and has no value", setting.name);
+        let mut refusals: Vec<String> = missing.iter().map(told).collect();
+        refusals.extend(rest.check(variables).err().into_iter().flatten());
+        refusals
+    }
+
     /// Fails if `variables` do not fit. Only the variables that the schema has are considered.
     pub fn check(&self, variables: &BTreeMap<String, String>) -> Result<(), Vec<String>> {
         let given = self.properties.iter().filter_map(|(name, property)| {
@@ -247,6 +260,11 @@ mod tests {
         let missing = settings.missing(&variables(&[("password", ""), ("port", "1")]));
         assert_eq!(missing.len(), 1);
         assert_eq!(missing[0].name, "password");
+        let told = settings.refusals(&variables(&[("port", "x"), ("tls", "true")]));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!(told[0], "password: it is required and has no value");
+        assert!(told[1].starts_with("port: "), "{told:?}");
+        assert_eq!(settings.refusals(&variables(&base)), [""; 0]);
     }
 
     #[test]

@@ -259,15 +259,47 @@ impl Tone {
     }
 }
 
-/// Prefixes `message` with the host that it is about, unless it already begins with that host.
+/// Prefixes `message` with the host that it is about, unless it names that host.
 pub fn of_host(host: &str, message: &str) -> String {
-    let is_named = message.strip_prefix(host).is_some_and(|rest| rest.starts_with([':', ' ']));
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+    // A full stop or a colon behind the name ends it, unless something follows.
+    let ends = |rest: &str| {
+        let rest = rest.trim_start_matches(['.', ':']);
+        !rest.starts_with(is_part)
+    };
+    let is_named = message
+        .match_indices(host)
+        .any(|(at, _)| !message[..at].ends_with(is_part) && ends(&message[at + host.len()..]));
     if is_named { message.to_owned() } else { format!("{host}: {message}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_named_once() {
+        for (host, message, expected) in [
+            ("h1", "no route", "h1: no route"),
+            ("h1", "h1: no route", "h1: no route"),
+            ("h1", "cannot connect to h1 (10.0.0.1)", "cannot connect to h1 (10.0.0.1)"),
+            ("h1", "copied to h11", "h1: copied to h11"),
+            ("10.0.0.1", "copied to 10.0.0.11", "10.0.0.1: copied to 10.0.0.11"),
+            (
+                "10.0.0.1",
+                "the key of 10.0.0.1:23 is new",
+                "10.0.0.1: the key of 10.0.0.1:23 is new",
+            ),
+            (
+                "127.0.0.1:1",
+                "cannot connect to 127.0.0.1:1: refused",
+                "cannot connect to 127.0.0.1:1: refused",
+            ),
+            ("a.b", "nothing answers on a.b.", "nothing answers on a.b."),
+        ] {
+            assert_eq!(of_host(host, message), expected);
+        }
+    }
 
     #[test]
     fn who_logs_in_is_left_out() {

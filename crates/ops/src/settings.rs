@@ -9,7 +9,9 @@ use imgctl_base::quote::quote;
 use imgctl_base::settings::{Setting, Settings};
 use imgctl_base::suggest::closest;
 use imgctl_model::context::ClusterContext;
+use imgctl_model::environment::Origin;
 use imgctl_model::image::ClusterImage;
+use imgctl_upgrade::request::RefusedSetting;
 
 /// Variables by name.
 type Variables = BTreeMap<String, String>;
@@ -70,6 +72,53 @@ fn fits(image: &ClusterImage, settings: &Settings, variables: &Variables) -> Res
         Error::usage(format!("the variables do not fit {}: {}", image.name, wrong.join("; ")))
             .hint(format!("`imgctl inspect {}` shows its settings", quote(&image.name)))
     })
+}
+
+/// Returns the settings of a cluster that the images of `to` do not accept: of another type, missing, or described by the
+/// rootfs image of `from` and by no image of `to`.
+pub(crate) fn not_accepted(from: &ClusterContext, to: &ClusterContext) -> BTreeSet<RefusedSetting> {
+    let mut found = BTreeSet::new();
+    let mut add = |image: &ClusterImage, what: String| {
+        found.insert(RefusedSetting { image: image.name.clone(), what });
+    };
+    for image in &to.images {
+        match image.settings() {
+            Err(error) => add(image, format!("settings: {}", error.chain().join(": "))),
+            Ok(None) => {}
+            Ok(Some(settings)) => {
+                for host in &to.hosts {
+                    let variables = to.environment_on(host, Some(image)).to_map();
+                    settings.refusals(&variables).into_iter().for_each(|what| add(image, what));
+                }
+            }
+        }
+    }
+    let described =
+        |image: Option<&ClusterImage>| image.and_then(|it| it.settings().ok().flatten());
+    let (Some(before), Some(new), Some(after)) =
+        (described(from.rootfs()), to.rootfs(), described(to.rootfs()))
+    else {
+        return found;
+    };
+    let others: Vec<Settings> = to.images.iter().filter_map(|it| described(Some(it))).collect();
+    let is_known = |name: &str| {
+        after.has(name)
+            || others.iter().any(|settings| settings.has(name))
+            || to.images.iter().any(|image| image.environment.contains_key(name))
+    };
+    let is_given = |origin| matches!(origin, Origin::Cluster | Origin::Host | Origin::Flag);
+    for name in before.list().into_iter().map(|setting| setting.name).filter(|it| !is_known(it)) {
+        let given = to.hosts.iter().any(|host| {
+            let variables = to.variables_on(host, None, None);
+            variables.get(&name).is_some_and(|one| !one.value.is_empty() && is_given(one.origin))
+        });
+        if given {
+            let what =
+                format!("{name}: the cluster sets it, and the image has no such setting any more");
+            found.insert(RefusedSetting { image: new.name.clone(), what });
+        }
+    }
+    found
 }
 
 /// Calls `act` for each image with settings, with the variables of each host; hosts with the same values once.

@@ -1,6 +1,7 @@
 //! Operations from request to outcome, on simulated hosts: what another front end than the command
 //! line does. The hosts are a fake: they accept files and report success for every command.
 
+mod image_settings;
 mod logins;
 
 use std::path::PathBuf;
@@ -103,7 +104,10 @@ impl FrontEnd for Recorder {
             Outcome::TornDown { cluster } => format!("{cluster} is gone"),
             Outcome::UpgradePlan(document) => {
                 let (from, to) = (&document.from.version, &document.target().version);
-                format!("{from} to {to}: {} hosts", document.hosts.len())
+                let refused = document.findings.iter().filter(|one| one.check == "image-settings");
+                let refused = refused.map(|one| format!("\n{:?} {}", one.severity, one.what));
+                let hosts = format!("{from} to {to}: {} hosts", document.hosts.len());
+                hosts + &refused.collect::<String>()
             }
             _ => "another outcome".to_owned(),
         };
@@ -179,9 +183,14 @@ impl Fixture {
 
 /// Stores a rootfs image whose scripts make the cluster.
 fn put_image(store: &Store, version: &str) {
+    put_image_with(store, version, &[]);
+}
+
+/// The same with more labels.
+fn put_image_with(store: &Store, version: &str, more: &[(&str, &str)]) {
     let empty_tar = [0; 1024];
     let layer = store.put_blob(&empty_tar).unwrap();
-    let config = serde_json::json!({
+    let mut config = serde_json::json!({
         "architecture": Platform::host().architecture, "os": "linux",
         "config": {"Cmd": ["bash scripts/up.sh"], "Labels": {
             "sealos.io.type": "rootfs", "sealos.io.version": "v1beta1",
@@ -189,8 +198,11 @@ fn put_image(store: &Store, version: &str) {
             "init": "true", "join": "true", "upgrade": "true",
         }},
         "rootfs": {"type": "layers", "diff_ids": [layer]},
-    })
-    .to_string();
+    });
+    for (name, value) in more {
+        config["config"]["Labels"][*name] = (*value).into();
+    }
+    let config = config.to_string();
     let put = |text: &str| store.put_blob(text.as_bytes()).unwrap();
     let config_of = Descriptor::new(media_type::OCI_CONFIG, put(&config), config.len() as u64);
     let manifest = serde_json::json!({

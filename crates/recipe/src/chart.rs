@@ -8,6 +8,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::directory;
+use imgctl_base::image::Digest;
 use serde::Deserialize;
 
 use crate::File;
@@ -30,8 +31,19 @@ pub struct Chart {
     /// The file or folder of the context: `charts/web`, `charts/web-1.2.3.tgz`.
     pub place: String,
     content: Vec<File>,
+    /// Where a packed chart came from, if from a server.
+    source: Option<Source>,
     /// It is in the folder already, with values that are the user's.
     is_there: bool,
+}
+
+/// The server that gave a packed chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// With the version, without a login.
+    pub address: String,
+    /// Of a registry: the digest of the chart's manifest.
+    pub manifest: Option<Digest>,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +98,7 @@ impl Chart {
             place: format!("charts/{}", head.name),
             name: head.name,
             content: reading.files,
+            source: None,
             is_there: false,
         })
     }
@@ -116,9 +129,29 @@ impl Chart {
             let name = parse(&text, shown)?.name;
             let place = format!("charts/{name}.tgz");
             let content = File { path: place.clone(), mode: 0o644, bytes: bytes.to_vec() };
-            return Ok(Self { name, place, content: vec![content], is_there: false });
+            return Ok(Self { name, place, content: vec![content], source: None, is_there: false });
         }
         Err(wrong().hint(format!("it has no {HEAD}; `helm package` makes one")))
+    }
+
+    /// The same chart, from a server.
+    #[must_use]
+    pub fn from(self, source: Source) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// Returns the entry of `imgctl.lock` for a chart from a server.
+    pub(crate) fn lock_entry(&self) -> Option<String> {
+        let (source, content) = (self.source.as_ref()?, self.content.first()?);
+        let text = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        let manifest = source.manifest.as_ref();
+        let manifest = manifest.map_or_else(String::new, |it| format!("manifest = \"{it}\"\n"));
+        Some(format!(
+            "\n[[chart]]\nfile = {}\nfrom = {}\n{manifest}digest = \"{}\"\n",
+            text(&self.place),
+            text(&source.address),
+            Digest::of(&content.bytes)
+        ))
     }
 
     /// The chart that a record names, and that is in the folder already.

@@ -20,7 +20,7 @@ pub struct Request {
     pub recipes: Vec<String>,
     /// Of the cluster, or of the only recipe.
     pub version: Option<String>,
-    /// A recipe for the network, or [`NO_NETWORK`].
+    /// A recipe for the network, `NAME` or `NAME@VERSION`, or [`NO_NETWORK`].
     pub network: Option<String>,
     /// There are charts.
     pub charts: bool,
@@ -54,10 +54,7 @@ impl Part<'_> {
 pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Part<'a>>> {
     let mut wanted: Vec<(&Recipe, Option<&str>)> = Vec::new();
     for word in &request.recipes {
-        let (name, version) = match word.split_once('@') {
-            Some((name, version)) => (name, Some(version)),
-            None => (word.as_str(), None),
-        };
+        let (name, version) = named(word);
         if !wanted.iter().any(|(recipe, _)| recipe.declaration.name == name) {
             wanted.push((catalogue.get(name)?, version));
         }
@@ -65,7 +62,7 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
     if request.recipes.is_empty() {
         wanted.push((catalogue.get(DEFAULT)?, None));
     }
-    let named = wanted.len();
+    let asked = wanted.len();
     let cluster = cluster_of(&wanted)?;
     let mut more: Vec<&str> = Vec::new();
     if let Some(cluster) = cluster {
@@ -79,7 +76,11 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
         let has_one = wanted.iter().any(|(recipe, _)| recipe.declaration.group == Group::Network);
         match request.network.as_deref() {
             Some(NO_NETWORK) => {}
-            Some(name) => more.push(network(catalogue, name, &cluster.declaration.name)?),
+            Some(word) => {
+                let (name, version) = named(word);
+                let name = network(catalogue, name, &cluster.declaration.name)?;
+                add(catalogue, name, version, &mut wanted)?;
+            }
             None if has_one => {}
             None => more.extend(networks),
         }
@@ -91,18 +92,18 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
         more.push(CHART);
     }
     for name in more {
-        add(catalogue, name, &mut wanted)?;
+        add(catalogue, name, None, &mut wanted)?;
     }
     let mut at = 0;
     while at < wanted.len() {
         for name in &wanted[at].0.declaration.needs {
-            add(catalogue, name, &mut wanted)?;
+            add(catalogue, name, None, &mut wanted)?;
         }
         at += 1;
     }
     fitting(&wanted, cluster, request.charts)?;
     if let Some(version) = request.version.as_deref() {
-        let one = match (cluster, named) {
+        let one = match (cluster, asked) {
             (Some(cluster), _) => cluster,
             (None, 1) => wanted[0].0,
             (None, _) => {
@@ -124,13 +125,19 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
     Ok(parts)
 }
 
-fn add<'a>(
+/// Splits `NAME` or `NAME@VERSION`.
+fn named(word: &str) -> (&str, Option<&str>) {
+    word.split_once('@').map_or((word, None), |(name, version)| (name, Some(version)))
+}
+
+fn add<'a, 'b>(
     catalogue: &'a Catalogue,
     name: &str,
-    wanted: &mut Vec<(&'a Recipe, Option<&str>)>,
+    version: Option<&'b str>,
+    wanted: &mut Vec<(&'a Recipe, Option<&'b str>)>,
 ) -> Result<()> {
     if !wanted.iter().any(|(recipe, _)| recipe.declaration.name == name) {
-        wanted.push((catalogue.get(name)?, None));
+        wanted.push((catalogue.get(name)?, version));
     }
     Ok(())
 }

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use imgctl_base::error::{Error, Result};
+use imgctl_base::settings::SETTINGS_FILE;
+use serde_json::{Map, Value, json};
 
 use crate::File;
+use crate::chart::Chart;
 use crate::composition::Composition;
 use crate::declaration::Download;
 use crate::documents;
@@ -65,8 +68,13 @@ pub(crate) fn files(composition: &Composition<'_>) -> Result<Vec<File>> {
     };
     files.add("imgctl", File::text("Kubefile", kubefile::text(&layout)))?;
     files.add("imgctl", File::text("README.md", documents::readme(composition)))?;
-    files.add("imgctl", File::text(crate::write::LOCK, documents::LOCK.to_owned()))?;
+    let charts = composition.charts.iter().filter_map(Chart::lock_entry);
+    let lock = charts.fold(documents::LOCK.to_owned(), |lock, entry| lock + &entry);
+    files.add("imgctl", File::text(crate::write::LOCK, lock))?;
     files.add("imgctl", Record::of(composition).file()?)?;
+    if let Some(schema) = settings(composition) {
+        files.add("imgctl", schema)?;
+    }
     if composition.cluster().is_some() {
         files.add("imgctl", File::text("Clusterfile", documents::clusterfile(composition)))?;
     }
@@ -74,6 +82,21 @@ pub(crate) fn files(composition: &Composition<'_>) -> Result<Vec<File>> {
         files.add("imgctl", documents::pipeline(forge))?;
     }
     Ok(files.0.into_values().map(|(_, file)| file).collect())
+}
+
+/// Returns the schema of what users set, from which a build makes a label; `None` if there is nothing.
+fn settings(composition: &Composition<'_>) -> Option<File> {
+    let parts = || composition.parts.iter().map(|part| &part.recipe.declaration);
+    let properties: Map<String, Value> = parts().flat_map(|own| own.settings.clone()).collect();
+    if properties.is_empty() {
+        return None;
+    }
+    let mut schema = json!({ "type": "object", "properties": properties });
+    let required: Vec<&String> = parts().flat_map(|own| &own.required_settings).collect();
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    Some(File::text(SETTINGS_FILE, format!("{schema:#}\n")))
 }
 
 /// Checks that the parts can be one image.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::semver::Version;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The key of a checksum that holds for every architecture.
 pub const ANY: &str = "any";
@@ -60,6 +61,12 @@ pub struct Declaration {
     pub suggests: Vec<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notes: String,
+    /// What users set: variables, each with what JSON Schema says of its value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Value>,
+    /// Settings that have no usual value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required_settings: Vec<String>,
     /// Newest first.
     pub versions: Vec<Release>,
 }
@@ -163,6 +170,10 @@ impl Declaration {
             for file in &release.files {
                 read.check(file).map_err(|what| wrong(format!("{}: {what}", file.url)))?;
             }
+        }
+        let is_unknown = |name: &&String| !read.settings.contains_key(*name);
+        if let Some(name) = read.required_settings.iter().find(is_unknown) {
+            return Err(wrong(format!("it requires {name}, which is none of its settings")));
         }
         if versions.is_empty() {
             return Err(wrong("it has no version".into()));

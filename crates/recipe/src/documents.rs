@@ -89,6 +89,12 @@ pub(crate) fn readme(composition: &Composition<'_>) -> String {
             &format!("your values for the chart {}", chart.name),
         );
     }
+    if composition.parts.iter().any(|part| !part.recipe.declaration.settings.is_empty()) {
+        row(
+            imgctl_base::settings::SETTINGS_FILE,
+            "the variables of `imgctl run -e NAME=VALUE`; `run` asks for what is required, and refuses what does not fit",
+        );
+    }
     row("apps", "what is installed on the cluster, in the order of the names");
     row(
         crate::record::FILE,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::directory;
+use imgctl_base::quote::quote;
 
 use crate::catalogue::Catalogue;
 use crate::chart::Chart;
@@ -40,6 +41,13 @@ pub struct Made {
     pub files: Written,
     /// Addresses of files whose checksum the first build records.
     pub unpinned: Vec<String>,
+}
+
+impl Made {
+    /// Returns the command that makes the image.
+    pub fn next(&self, folder: &Path) -> String {
+        format!("imgctl build -t {}:v1 {}", self.name, quote(&folder.to_string_lossy()))
+    }
 }
 
 /// Makes a folder for an image.

@@ -13,6 +13,7 @@ use super::composition::{ARCHITECTURES, Composition, Forge};
 use super::declaration::{Declaration, Kind};
 use super::record::Record;
 use super::write::write;
+use imgctl_base::settings::{SETTINGS_FILE, Settings};
 
 /// Lines of a Kubefile beside the table of downloads: what a person reads.
 const MOST_LINES: usize = 20;
@@ -129,6 +130,23 @@ fn each_version_of_each_recipe_becomes_a_folder() {
                 }
             }
             assert!(!kubefile.contains('@'), "{kubefile}");
+            let names: BTreeSet<String> = own.settings.keys().cloned().collect();
+            let nothing = r#"{"properties": {}}"#;
+            let schema = if names.is_empty() { nothing } else { text(&files, SETTINGS_FILE) };
+            let known = Settings::parse(schema).unwrap();
+            for name in &names {
+                assert!(variables_of(&recipe.kubefile).contains(name), "{}: {name}", own.name);
+                assert!(known.has(name), "{name}");
+            }
+            // The usual values fit.
+            let pairs = recipe.kubefile.split_whitespace().filter_map(|word| word.split_once('='));
+            let usual =
+                pairs.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned()));
+            let usual: BTreeMap<String, String> = usual.collect();
+            let missing: Vec<String> =
+                known.missing(&usual).into_iter().map(|setting| setting.name).collect();
+            assert_eq!(missing, own.required_settings, "{}", own.name);
+            assert_eq!(known.refusals(&usual).len(), missing.len(), "{:?}", known.refusals(&usual));
             if own.kind == Kind::Rootfs {
                 assert!(kubefile.contains(&format!("version=\"v{}\"", release.version)));
                 assert!(paths.contains(&"scripts/init.sh"), "{paths:?}");
@@ -151,6 +169,8 @@ fn a_whole_cluster_is_a_kubefile_that_a_person_reads() {
     let lines = kubefile.lines().filter(|line| !line.is_empty() && !line.starts_with("ADD "));
     assert!(lines.count() <= MOST_LINES, "{kubefile}");
     assert_eq!(kubefile.lines().filter(|line| line.starts_with("ADD ")).count(), 18, "{kubefile}");
+    let settings = Settings::parse(text(&files, SETTINGS_FILE)).unwrap();
+    assert!(settings.has("podSubnet") && settings.has("criData") && settings.has("localPath"));
     for path in ["apps/10-flannel.sh", "apps/50-web.sh", "charts/api.values.yaml", "Clusterfile"] {
         text(&files, path);
     }
@@ -178,6 +198,10 @@ fn requests_mean_recipes_and_versions() {
         (
             with(&["kubernetes"], Some("v1.35.6"), Some("calico")),
             &["kubernetes@1.35.6", "calico@3.31.4"],
+        ),
+        (
+            with(&["kubernetes"], None, Some("cilium@1.19")),
+            &["kubernetes@1.36.3", "cilium@1.19.6", "helm@3.18.4"],
         ),
         (with(&["calico", "kubernetes"], None, None), &["kubernetes@1.36.3", "calico@3.31.4"]),
         (with(&["etcd"], Some("3.5.24"), None), &["etcd@3.5.24"]),

@@ -1,6 +1,7 @@
 //! Puts files into a folder: all of them, or none. What is there already and differs is never replaced, unless it is what
 //! was written there before.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,14 +38,21 @@ pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> 
     for file in files {
         let path = folder.join(&file.path);
         match existing(&path)? {
-            Existing::Nothing if is_free(folder, &file.path) => new.push((file, None)),
+            Existing::Nothing if is_free(folder, &file.path) => {
+                new.push((Cow::Borrowed(file), None));
+            }
             Existing::File(bytes) if bytes == file.bytes => result.kept.push(file.path.clone()),
-            // Builds add to it.
-            Existing::File(_) if file.path == LOCK => result.kept.push(file.path.clone()),
+            // Builds add to it, and so do charts that come later.
+            Existing::File(bytes) if file.path == LOCK => match with_charts(&bytes, &file.bytes) {
+                Some(more) => {
+                    new.push((Cow::Owned(File { bytes: more, ..file.clone() }), Some(bytes)));
+                }
+                None => result.kept.push(file.path.clone()),
+            },
             Existing::File(bytes)
                 if former.iter().any(|old| old.path == file.path && old.bytes == bytes) =>
             {
-                new.push((file, Some(bytes)));
+                new.push((Cow::Borrowed(file), Some(bytes)));
             }
             _ => others.push(file.path.clone()),
         }
@@ -80,6 +88,21 @@ pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> 
     }
     placing.keep();
     Ok(result)
+}
+
+/// Returns a lock file with the charts of another one that it lacks; `None` if it lacks none.
+fn with_charts(there: &[u8], wanted: &[u8]) -> Option<Vec<u8>> {
+    let (mut text, wanted) =
+        (String::from_utf8_lossy(there).into_owned(), String::from_utf8_lossy(wanted));
+    let before = text.len();
+    for entry in wanted.split("\n[[chart]]\n").skip(1) {
+        let file = entry.lines().next().unwrap_or_default();
+        if !text.lines().any(|line| line == file) {
+            text.push_str("\n[[chart]]\n");
+            text.push_str(entry);
+        }
+    }
+    (text.len() > before).then(|| text.into_bytes())
 }
 
 enum Existing {

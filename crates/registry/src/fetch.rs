@@ -62,13 +62,24 @@ pub fn without_login(address: &Url) -> Url {
     shown
 }
 
+/// Returns an address as messages and files show it: without its user and password.
+///
+/// # Errors
+/// If it is none.
+pub fn shown(url: &str) -> Result<String> {
+    Ok(without_login(&parsed(url)?).to_string())
+}
+
+fn parsed(url: &str) -> Result<Url> {
+    Url::parse(url).map_err(|error| Error::usage(format!("`{url}` is not a URL")).caused_by(error))
+}
+
 /// Downloads the file at `url`.
 ///
 /// # Errors
 /// If the server does not have it, or it has more than 64 MiB.
 pub fn fetch(url: &str, reporter: &dyn Reporter) -> Result<Vec<u8>> {
-    let address = Url::parse(url)
-        .map_err(|error| Error::usage(format!("`{url}` is not a URL")).caused_by(error))?;
+    let address = parsed(url)?;
     let shown = without_login(&address);
     let doing = || format!("cannot download {shown}");
     runtime()?.block_on(download(address, &shown, reporter)).context(doing)

@@ -9,6 +9,9 @@ use imgctl_base::error::{Error, Result};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::ClusterImage;
 
+/// Name of the action in the place of a backup that an image cannot make.
+pub const NO_BACKUP: &str = "no-backup";
+
 /// Role of a host in an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

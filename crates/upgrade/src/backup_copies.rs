@@ -13,12 +13,13 @@ use imgctl_runtime::action::{Line, Site};
 use imgctl_workflow::pipeline::files_of_hosts::PART;
 
 /// Copies the files at the top level of `directory` (subdirectories belong to the host) to the same
-/// path on `second` and into `here` below the state directory of the controller.
+/// path on `second` and into `here` below the state directory of the controller. `is_made`: the cluster has a backup.
 pub(super) fn copy(
     context: &ClusterContext,
     directory: &str,
     second: Option<&Host>,
     here: &str,
+    is_made: bool,
 ) -> Action {
     let directory = directory.to_owned();
     let second = second.cloned();
@@ -26,6 +27,9 @@ pub(super) fn copy(
     let mut says = format!("copy the backup in {directory} to {}", here.display());
     if let Some(second) = &second {
         says.push_str(&format!(" and to {}", second.id()));
+    }
+    if !is_made {
+        "copy nothing, because no backup is made".clone_into(&mut says);
     }
     Action::new("keep-backup", says, move |site| {
         for file in files(site, &directory)? {

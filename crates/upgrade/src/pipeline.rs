@@ -13,7 +13,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::ImageKind;
 use imgctl_runtime::registry::clients;
-use imgctl_runtime::upgrade::{Move, Place, Upgrader};
+use imgctl_runtime::upgrade::{Move, NO_BACKUP, Place, Upgrader};
 use imgctl_workflow::pipeline::execution_context::{ExecutionContext, PhaseUpdate, Then};
 use imgctl_workflow::pipeline::step::{Lane, OnFailure, Order, Phase, Plan, Step};
 use imgctl_workflow::pipeline::{files_of_hosts, image_commands, look, ownership, record};
@@ -280,7 +280,8 @@ fn ready(plan: &mut Plan, run: &UpgradeRun<'_>, trees: &Trees) -> Result<()> {
         .filter(|host| host.id() != first.id())
         .max_by_key(|host| host.is_control_plane());
     let here = format!("backup/{}", document.id);
-    let keep = backup_copies::copy(target, &step.backup(), second, &here);
+    let is_made = run.upgrader.backup(&step)?.iter().any(|action| action.name != NO_BACKUP);
+    let keep = backup_copies::copy(target, &step.backup(), second, &here, is_made);
     plan.push(Phase::on("keep-backup", first, [keep]));
     Ok(())
 }

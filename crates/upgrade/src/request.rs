@@ -38,8 +38,19 @@ pub struct Request<'a> {
     pub to_snapshot: bool,
     /// Settings that change instead of the image; see [`crate::document::Document::settings`].
     pub settings: Vec<Setting>,
+    /// Settings of images (`settings.schema.json`) that the cluster has and an image of the path does not accept.
+    pub refused: Vec<RefusedSetting>,
     /// Checks whether control planes may move from one version to another in a single step.
     pub permits: &'a dyn Fn(&str, &str) -> Result<()>,
+}
+
+/// A setting whose value in the cluster an image does not accept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RefusedSetting {
+    /// Name of the image.
+    pub image: String,
+    /// The setting's name, a colon and the reason.
+    pub what: String,
 }
 
 /// The runtime for clusters without a Kubernetes known to imgctl.

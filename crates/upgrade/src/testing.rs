@@ -119,6 +119,7 @@ pub fn request(from: &str, to: &[&str]) -> Request<'static> {
         only: Vec::new(),
         to_snapshot: false,
         settings: Vec::new(),
+        refused: Vec::new(),
         permits: &yes,
     }
 }

@@ -7,14 +7,16 @@ use serde_json::json;
 
 use crate::cli::commands::recipe;
 use crate::cli::context::Context;
+use crate::cli::registry_options::RegistryArgs;
 use crate::ui::table::counted;
-use imgctl_base::error::{Error, Result};
-use imgctl_recipe::catalogue::Catalogue;
-use imgctl_recipe::chart::Chart;
-use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request};
+use imgctl_base::error::Result;
+use imgctl_base::suggest::closest;
+use imgctl_recipe::catalogue::{Catalogue, Recipe};
+use imgctl_recipe::chart::{Chart, Source};
+use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request, release};
 use imgctl_recipe::declaration::Group;
 use imgctl_recipe::init::{Made, Order, add, init};
-use imgctl_registry::fetch::fetch;
+use imgctl_registry::chart::{RemoteChart, is_address, take};
 
 /// Answers to the question for charts that mean none.
 const NO_CHARTS: [&str; 3] = ["", "none", "-"];
@@ -24,6 +26,7 @@ const NO_CHARTS: [&str; 3] = ["", "none", "-"];
 #[command(
     after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each
 chart, a README, and the file of the CI system if the folder is a repository of GitHub or GitLab.
+A chart from a server is in the folder as charts/NAME.tgz, and in imgctl.lock with its digests.
 All or nothing is written, and no file that is there is replaced.
 
 On a terminal it asks for the kind of cluster, the version, the network and charts; with any of
@@ -34,6 +37,7 @@ Examples:
   imgctl init my-cluster --version 1.34 --network calico --chart ./web --chart ./api
   imgctl init my-etcd --recipe etcd
   imgctl init web-app --from-helm ./web
+  imgctl init podinfo --from-helm oci://ghcr.io/stefanprodan/charts/podinfo:6.9.2
   imgctl init my-cluster --add metrics-server,gateway-api
   imgctl init --list"
 )]
@@ -50,11 +54,12 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
 
-    /// Recipe for the Pod network, or `none` [default: what the cluster's recipe suggests]
+    /// Recipe for the Pod network: NAME, NAME@VERSION, or `none` [default: what the cluster's recipe suggests]
     #[arg(long, value_name = "RECIPE")]
     network: Option<String>,
 
-    /// Helm chart to install on the cluster: a folder, a .tgz or its address (may be repeated)
+    /// Helm chart to install on the cluster: a folder, a .tgz, or an address: https://HOST/FILE.tgz,
+    /// oci://REGISTRY/REPOSITORY[:VERSION] (may be repeated)
     #[arg(long = "chart", value_name = "PATH|URL")]
     charts: Vec<String>,
 
@@ -82,6 +87,9 @@ pub(crate) struct InitArgs {
     /// List the recipes
     #[arg(long, conflicts_with_all = ["recipes", "version", "network", "charts", "add", "from_helm"])]
     list: bool,
+
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
@@ -90,7 +98,8 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
     }
     let catalogue = Catalogue::shipped()?;
     let words = args.charts.iter().chain(&args.from_helm);
-    let charts: Result<Vec<Chart>> = words.map(|word| chart(word, context)).collect();
+    let charts: Result<Vec<Chart>> =
+        words.map(|word| chart(word, &args.registry, context)).collect();
     let charts = charts?;
     if !args.add.is_empty() {
         let made = add(&catalogue, &args.folder, &args.add, &charts)?;
@@ -117,36 +126,35 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
         || order.request.network.is_some()
         || order.request.charts;
     if !decided && !context.settings.ui.assume_yes && context.ui.can_ask() {
-        ask(&catalogue, &mut order, context)?;
+        ask(&catalogue, &mut order, &args.registry, context)?;
     }
     show(&init(&catalogue, &order)?, &args.folder, context)
 }
 
 /// Reads a chart of this machine or of a server.
-fn chart(word: &str, context: &Context) -> Result<Chart> {
-    if word.starts_with("https://") || word.starts_with("http://") {
-        let bytes = fetch(word, context.ui.reporter())?;
-        return Chart::packed(&bytes, word);
-    }
-    if word.starts_with("oci://") {
-        return Err(Error::usage(format!(
-            "{word} is in a registry, from which charts are not taken"
-        ))
-        .hint(format!("helm pull {word}, and then --chart FILE.tgz")));
+fn chart(word: &str, registry: &RegistryArgs, context: &Context) -> Result<Chart> {
+    if is_address(word) {
+        let RemoteChart { bytes, address, manifest } =
+            take(word, &|| registry.client(context), context.ui.reporter())?;
+        let chart = Chart::packed(&bytes, &address)?;
+        return Ok(chart.from(Source { address, manifest }));
     }
     Chart::read(Path::new(word))
 }
 
 /// Asks what to make. Nothing has been written yet, so Ctrl-C leaves everything as it was.
-fn ask(catalogue: &Catalogue, order: &mut Order, context: &Context) -> Result<()> {
+fn ask(
+    catalogue: &Catalogue,
+    order: &mut Order,
+    registry: &RegistryArgs,
+    context: &Context,
+) -> Result<()> {
     let mut clusters = catalogue.of_group(Group::Cluster, None);
     // The usual one first.
     clusters.sort_by_key(|name| *name != DEFAULT);
     let cluster = one_of("Cluster", &clusters, context)?;
     let recipe = catalogue.get(&cluster)?;
-    let versions: Vec<&str> =
-        recipe.declaration.versions.iter().map(|release| release.version.as_str()).collect();
-    order.request.version = Some(one_of("Version", &versions, context)?);
+    order.request.version = Some(version_of(recipe, context)?);
     let mut networks = catalogue.of_group(Group::Network, Some(&cluster));
     if !networks.is_empty() {
         networks.sort_by_key(|name| !recipe.declaration.suggests.iter().any(|one| one == name));
@@ -162,13 +170,13 @@ fn ask(catalogue: &Catalogue, order: &mut Order, context: &Context) -> Result<()
     order.request.recipes = recipes;
     // Charts run on Kubernetes.
     while catalogue.get(CHART)?.declaration.runs_on.contains(&order.request.recipes[0]) {
-        let question = "Charts, folders or .tgz files separated by blanks [none]: ";
+        let question = "Charts (folders, .tgz files, addresses), separated by blanks [none]: ";
         let answer = context.ui.ask(question)?.unwrap_or_default();
         if NO_CHARTS.contains(&answer.as_str()) {
             break;
         }
         let read: Result<Vec<Chart>> =
-            answer.split_whitespace().map(|word| chart(word, context)).collect();
+            answer.split_whitespace().map(|word| chart(word, registry, context)).collect();
         match read {
             Ok(charts) => {
                 order.charts = charts;
@@ -178,6 +186,22 @@ fn ask(catalogue: &Catalogue, order: &mut Order, context: &Context) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Asks for a version of a recipe; Enter takes the newest, and `1.34` the newest 1.34.
+fn version_of(recipe: &Recipe, context: &Context) -> Result<String> {
+    let known: Vec<&str> =
+        recipe.declaration.versions.iter().map(|release| release.version.as_str()).collect();
+    let newest = known.first().copied().unwrap_or_default();
+    loop {
+        let question = format!("Version ({}) [{newest}]: ", known.join(", "));
+        let answer = context.ui.ask(&question)?.unwrap_or_default();
+        let wanted = Some(answer.as_str()).filter(|answer| !answer.is_empty());
+        match release(recipe, wanted) {
+            Ok(found) => return Ok(found.version.clone()),
+            Err(error) => context.ui.note(error.message()),
+        }
+    }
 }
 
 /// Asks for one of `choices`; Enter takes the first.
@@ -196,7 +220,9 @@ fn one_of(question: &str, choices: &[&str], context: &Context) -> Result<String>
         if let (Some(only), None) = (begun.next(), begun.next()) {
             return Ok((*only).to_owned());
         }
-        context.ui.note(&format!("`{answer}` is none of {}", choices.join(", ")));
+        let near = closest(&answer, choices.iter().copied());
+        let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+        context.ui.note(&format!("`{answer}` is none of {}{near}", choices.join(", ")));
     }
 }
 
@@ -221,6 +247,5 @@ fn show(made: &Made, folder: &Path, context: &Context) -> Result<()> {
     };
     let parts = made.parts.join(", ");
     context.ui.line(&format!("{}: {parts} ({written}{kept})", folder.display()))?;
-    let shown = imgctl_base::quote::quote(&folder.to_string_lossy());
-    context.ui.line(&format!("next: imgctl build -t {}:v1 {shown}", made.name))
+    context.ui.line(&format!("next: {}", made.next(folder)))
 }

@@ -123,6 +123,10 @@ fn show(lock: &Lock, context: &Context) -> Result<()> {
         let images = lock.images.iter().map(|(name, locked)| {
             json!({ "name": name.to_string(), "digest": locked.digest, "found": locked.found })
         });
+        let charts = lock.charts.iter().map(|(file, locked)| {
+            let (from, manifest) = (&locked.from, &locked.manifest);
+            json!({ "file": file, "from": from, "manifest": manifest, "digest": locked.digest })
+        });
         let addresses = lock.addresses.iter().map(|(url, locked)| {
             let mut object = json!({ "url": url, "platforms": locked.platforms });
             match &locked.given {
@@ -133,12 +137,16 @@ fn show(lock: &Lock, context: &Context) -> Result<()> {
         });
         return context.ui.json(&json!({
             "images": images.collect::<Vec<_>>(),
+            "charts": charts.collect::<Vec<_>>(),
             "addresses": addresses.collect::<Vec<_>>(),
         }));
     }
     let mut table = Table::new(&["WHAT", "LOCKED"]);
     for (name, locked) in &lock.images {
         table.row(vec![name.to_string(), locked.digest.to_string()]);
+    }
+    for (file, locked) in &lock.charts {
+        table.row(vec![format!("{file} ({})", locked.from), locked.digest.to_string()]);
     }
     for (url, locked) in &lock.addresses {
         table.row(vec![url.clone(), locked.given.to_string()]);

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use crate::cli::context::Context;
 use crate::cli::format::{Listing, Row};
 use imgctl_base::error::{Error, Result};
+use imgctl_base::image::Reference;
 use imgctl_base::text::Lines;
 use imgctl_recipe::catalogue::{Catalogue, Recipe};
+use imgctl_recipe::choice::release;
 use imgctl_recipe::declaration::Release;
 
 /// List and show the recipes for images
@@ -53,6 +55,33 @@ struct ShowArgs {
     recipe: String,
 }
 
+/// Adds to an error how to make an image that no registry gave, if it is named like a recipe.
+pub(crate) fn hinted(error: Error) -> Error {
+    match recipe_named(&error) {
+        Some((name, version)) => error.hint(format!(
+            "`imgctl init my-{name} --recipe {name}{version}` makes a folder for an image of {name}"
+        )),
+        None => error,
+    }
+}
+
+/// Returns the recipe that is called as the image that could not be pulled, and `@VERSION` if it has that of the tag.
+fn recipe_named(error: &Error) -> Option<(String, String)> {
+    let name = error.word()?;
+    let is_pulled = error.chain().iter().any(|text| *text == format!("cannot pull {name}"));
+    let reference = Reference::parse(name).ok().filter(|_| is_pulled)?;
+    if reference.registry().is_some_and(|registry| registry != "docker.io") {
+        return None;
+    }
+    let word = reference.repository().rsplit('/').next()?;
+    let catalogue = Catalogue::shipped().ok()?;
+    let recipe = catalogue.get(word).ok()?;
+    let version = reference.tag().filter(|tag| release(recipe, Some(tag)).is_ok());
+    let version =
+        version.map_or_else(String::new, |tag| format!("@{}", tag.trim_start_matches('v')));
+    Some((word.to_owned(), version))
+}
+
 pub(crate) fn run(command: &RecipeCommand, context: &Context) -> Result<()> {
     match &command.verb {
         Verb::Ls(args) => list(args.format.as_deref(), !args.noheading, context),
@@ -95,7 +124,7 @@ fn show(word: &str, context: &Context) -> Result<()> {
     let own = &recipe.declaration;
     let releases: Vec<&Release> = match version {
         None => own.versions.iter().collect(),
-        Some(_) => vec![imgctl_recipe::choice::release(recipe, version)?],
+        Some(_) => vec![release(recipe, version)?],
     };
     if context.ui.is_json() {
         let mut shown = json!(own);

@@ -289,7 +289,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
     };
     let described: Vec<String> =
         cluster.images.iter().flat_map(ClusterImage::secret_variables).collect();
-    let mut table = Table::new(&["HOST", "NAME", "VALUE", "FROM"]);
+    let mut table = Table::new(&["HOST", "NAME", "FROM", "VALUE"]);
     let mut objects = Vec::new();
     for host in &hosts {
         let mut members = Map::new();
@@ -298,7 +298,7 @@ fn variables(args: &EnvArgs, cluster: &str, context: &Context) -> Result<()> {
             let hide = !args.show_secrets && is_secret && !variable.value.is_empty();
             let value = if hide { HIDDEN } else { &variable.value };
             let from = variable.origin.as_str();
-            table.row(vec![host.id(), name.clone(), one_line(value), from.to_owned()]);
+            table.row(vec![host.id(), name.clone(), from.to_owned(), one_line(value)]);
             members.insert(name, json!({"value": value, "from": from}));
         }
         objects.push(json!({

@@ -187,7 +187,7 @@ pub(crate) fn df(args: &DfArgs, context: &Context) -> Result<()> {
     if args.verbose == 0 || args.format.is_some() || context.ui.is_json() {
         return Ok(());
     }
-    let mut table = Table::new(&["IMAGE", "DIGEST", "SIZE", "SHARED", "UNIQUE"]);
+    let mut table = Table::new(&["IMAGE", "DIGEST", "DISK", "SHARED", "UNIQUE"]);
     for column in 2..5 {
         table = table.right(column);
     }

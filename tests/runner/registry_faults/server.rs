@@ -24,7 +24,7 @@ impl Server {
     /// Serves `tree`.
     pub(crate) fn start(tree: &Path) -> Self {
         let mut child = Command::new(IMGCTL)
-            .args(["registry", "serve", "--addr=127.0.0.1:0"])
+            .args(["registry", "serve", "--create", "--addr=127.0.0.1:0"])
             .arg(tree)
             .env_clear()
             .stdin(Stdio::null())

@@ -149,7 +149,7 @@ fn mistakes_are_told_before_anything_is_served() {
         (vec!["--tls-cert", empty, "--tls-key", empty], 2, "certificate"),
         (vec!["--tls-cert", empty], 2, "--tls-key"),
     ] {
-        let mut command = env.command(["registry", "serve"]);
+        let mut command = env.command(["registry", "serve", "--create"]);
         command.arg(env.path("r")).args(flags);
         let ran = crate::common::Ran::new(command).fails(code);
         assert!(ran.stderr().contains(words), "{}", ran.stderr());
@@ -196,6 +196,21 @@ fn tls_is_spoken_with_the_certificate_given() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_made_only_if_asked() {
+    let env = TestEnv::new();
+    let typo = env.path("regsitry");
+    let words = ["registry", "serve", typo.to_str().unwrap(), "--addr", "127.0.0.1:0"];
+    let ran = env.imgctl(words).fails(3);
+    for part in ["there is no directory", "regsitry", "--create makes an empty registry there"] {
+        assert!(ran.stderr().contains(part), "{part}: {}", ran.report());
+    }
+    assert!(!typo.exists());
+    let server = Server::start(&typo, &[]);
+    Request::new("GET", "/v2/").send(&server.address).is(200);
+    assert!(typo.join("docker/registry/v2").is_dir());
+}
+
+#[test]
 fn the_form_that_sealos_uses_is_taken() {
     let env = TestEnv::new();
     let pid = env.path("registry.pid");
@@ -230,7 +245,7 @@ fn served_alone(env: &TestEnv, flags: &[&str]) -> (String, String) {
     let script = "ip link set lo up; exec \"$@\"";
     let mut child = Command::new("unshare")
         .args([user, "--", "sh", "-c", script, "sh"])
-        .args([IMGCTL, "registry", "serve", registry.to_str().unwrap()])
+        .args([IMGCTL, "registry", "serve", "--create", registry.to_str().unwrap()])
         .args(flags)
         .env_remove("IMGCTL_REGISTRY_TOKEN")
         .stdout(Stdio::piped())

@@ -27,7 +27,7 @@ impl Server {
     pub(crate) fn start(directory: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(IMGCTL);
         command
-            .args(["--no-sync", "registry", "serve"])
+            .args(["--no-sync", "registry", "serve", "--create"])
             .arg(directory)
             .args(["--addr", "127.0.0.1:0"])
             .args(flags)

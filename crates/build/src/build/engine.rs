@@ -89,6 +89,7 @@ fn build_noting(
         Mutex::new(open_stat_cache(store, options, directory.as_ref().map(|d| d.path.as_path())));
     let platforms = &*platforms(store, options, &source, &kubefile, reporter)?;
     let mut lock = lock_file::read(options, context.as_ref())?;
+    lock.check_charts(context.as_ref(), reporter)?;
     let embedding = embedding::prepare(
         store,
         options,

@@ -9,11 +9,12 @@ use crate::build::context_files::Files;
 use crate::build::options::{ContextSource, LockUse, Options};
 use crate::embed::lock::{LOCK_FILE, Lock, Locked, LockedAddress, MAX_LOCK};
 use crate::embed::resolve::{Origin, ResolvedImage};
+use crate::embed::search::charts::MAX_CHART;
 use crate::embed::{ContextFiles as _, Found};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::fs::output::{self, Durability};
-use imgctl_base::image::Reference;
+use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::Reporter;
 
 /// The lock of a build.
@@ -54,6 +55,44 @@ impl LockFile {
         }
     }
 
+    /// Compares the charts of the context with those that servers gave. With `--update-lock`, one that somebody has
+    /// replaced or removed is no longer that of its server.
+    pub(super) fn check_charts(
+        &mut self,
+        context: Option<&ContextTree>,
+        reporter: &dyn Reporter,
+    ) -> Result<()> {
+        let Some(lock) = self.lock.as_ref().filter(|lock| !lock.charts.is_empty()) else {
+            return Ok(());
+        };
+        let mut kept = lock.charts.clone();
+        for (file, locked) in &lock.charts {
+            let found = match context.map(|context| Files::of(context).read(file, MAX_CHART)) {
+                None => continue,
+                Some(Err(error)) if error.kind() == Kind::NotFound => None,
+                Some(read) => Some(Digest::of(&read?)),
+            };
+            if found.as_ref() == Some(&locked.digest) {
+                continue;
+            }
+            if self.usage == LockUse::Update {
+                kept.remove(file);
+                continue;
+            }
+            let now = found.map_or_else(|| "is not there".to_owned(), |is| format!("is now {is}"));
+            return Err(Error::bad_content(format!(
+                "{file} is not the chart in {}: it was {} from {}, and {now}",
+                self.name, locked.digest, locked.from
+            ))
+            .hint("get it again from there, or pass --update-lock to use what is in the context"));
+        }
+        if let Some(lock) = self.lock.as_mut() {
+            let old = std::mem::replace(&mut lock.charts, kept.clone());
+            self.tell(&old, &kept, &|locked| locked.digest.to_string(), reporter);
+        }
+        Ok(())
+    }
+
     /// With `--update-lock`, writes the resolved digests. The addresses are known only after the build.
     pub(super) fn update_images(
         &mut self,
@@ -66,7 +105,7 @@ impl LockFile {
         }
         let is_new = self.lock.is_none();
         let old = self.lock.take().unwrap_or_default();
-        let new = Lock { images: locked(images, &old), addresses: old.addresses.clone() };
+        let new = Lock { images: locked(images, &old), ..old.clone() };
         // Of a new lock, everything is new.
         if !is_new {
             self.tell(&old.images, &new.images, &|locked| locked.digest.to_string(), reporter);

@@ -60,10 +60,22 @@ pub struct LockedAddress {
     pub platforms: BTreeSet<String>,
 }
 
-/// All locked images, and all locked addresses, which have no passwords.
+/// A packed chart of the context that came from a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockedChart {
+    /// Its address, with the version.
+    pub from: String,
+    /// In a registry: the digest of its manifest.
+    pub manifest: Option<Digest>,
+    /// Digest of the file.
+    pub digest: Digest,
+}
+
+/// All locked images, charts by their files, and all locked addresses, which have no passwords.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
     pub images: BTreeMap<Reference, Locked>,
+    pub charts: BTreeMap<String, LockedChart>,
     pub addresses: BTreeMap<String, LockedAddress>,
 }
 
@@ -74,7 +86,18 @@ struct File {
     #[serde(default)]
     image: Vec<Entry>,
     #[serde(default)]
+    chart: Vec<ChartEntry>,
+    #[serde(default)]
     address: Vec<AddressEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChartEntry {
+    file: String,
+    from: String,
+    manifest: Option<Digest>,
+    digest: Digest,
 }
 
 #[derive(Deserialize)]
@@ -153,7 +176,14 @@ impl Lock {
                 return Err(wrong(&format!("it lists {} twice", entry.url)));
             }
         }
-        Ok(Self { images, addresses })
+        let mut charts = BTreeMap::new();
+        for ChartEntry { file, from, manifest, digest } in file.chart {
+            let locked = LockedChart { from, manifest, digest };
+            if charts.insert(file.clone(), locked).is_some() {
+                return Err(wrong(&format!("it lists {file} twice")));
+            }
+        }
+        Ok(Self { images, charts, addresses })
     }
 
     /// Returns the locked digest of a reference.
@@ -182,6 +212,14 @@ impl Lock {
             }
             let found: Vec<String> = locked.found.iter().map(|file| quoted(file)).collect();
             let _ = writeln!(text, "found = [{}]", found.join(", "));
+        }
+        for (file, locked) in &self.charts {
+            let (file, from) = (quoted(file), quoted(&locked.from));
+            let _ = write!(text, "\n[[chart]]\nfile = {file}\nfrom = {from}\n");
+            if let Some(manifest) = &locked.manifest {
+                let _ = writeln!(text, "manifest = \"{manifest}\"");
+            }
+            let _ = writeln!(text, "digest = \"{}\"", locked.digest);
         }
         for (url, locked) in &self.addresses {
             let _ = write!(text, "\n[[address]]\nurl = {}\n", quoted(url));
@@ -257,7 +295,16 @@ mod tests {
             address("https://a.io/y", Given::File { digest, modified: Some(1_756_291_200) }),
             address("https://a.io/z.git#v1", Given::Commit("0f".repeat(20))),
         ]);
-        Lock { images: names.iter().map(entry).collect(), addresses }
+        let chart = |from: &str, manifest| {
+            let locked =
+                LockedChart { from: from.to_owned(), manifest, digest: Digest::of(b"chart") };
+            (format!("charts/{}.tgz", from.len()), locked)
+        };
+        let charts = BTreeMap::from([
+            chart("oci://a.io/web:1.0.0", Some(Digest::of(b"manifest"))),
+            chart("https://a.io/web.tgz", None),
+        ]);
+        Lock { images: names.iter().map(entry).collect(), charts, addresses }
     }
 
     #[test]
@@ -278,6 +325,11 @@ mod tests {
             "version = 1\nmore = 1",
             "version = 1\n[[image]]\nname = \"a\"\ndigest = \"sha256:12\"",
             &format!("version = 1\n{entry}{entry}"),
+            "version = 1\n[[chart]]\nfile = \"charts/a.tgz\"\nfrom = \"oci://a.io/a:1\"",
+            &format!(
+                "version = 1\n{0}{0}",
+                format!("[[chart]]\nfile = \"f\"\nfrom = \"x\"\ndigest = \"{digest}\"\n")
+            ),
             "version = 1\n[[address]]\nurl = \"https://a.io/x\"",
             "version = 1\n[[address]]\nurl = \"https://a.io/x.git\"\ncommit = \"--upload-pack\"",
             &format!(

@@ -1,7 +1,7 @@
 //! Planning an upgrade or a rollback from cluster contexts, and carrying out its document until it
 //! is done, paused or failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::front_end::{Outcome, Upgraded};
+use crate::settings;
 use crate::upgrade::images::{ClusterSnapshot, rootfs_of};
 use crate::upgrade::{close::tell_late, identity, lag};
 use crate::work::Work;
@@ -24,7 +25,7 @@ use imgctl_model::state::own_name;
 use imgctl_runtime::{nodes, setting::Setting, upgrade::Upgrader, version as runtime_version};
 use imgctl_upgrade::document::{Choices, Direction, Document, PauseAfter};
 use imgctl_upgrade::report::{Report, report};
-use imgctl_upgrade::request::{Request, SCRIPT, Target};
+use imgctl_upgrade::request::{RefusedSetting, Request, SCRIPT, Target};
 use imgctl_upgrade::upgrade_store::{Again, UpgradeStatus};
 use imgctl_upgrade::window::{WindowState, Windows};
 use imgctl_upgrade::{
@@ -126,6 +127,7 @@ pub(crate) fn plan_of(
             only: request.only.clone(),
             to_snapshot: request.to_snapshot,
             settings: request.settings.clone(),
+            refused: refused_settings(known),
             permits: &permits,
         },
     )?;
@@ -133,6 +135,15 @@ pub(crate) fn plan_of(
         document.notes.extend(warnings);
     }
     Ok((planned, observation))
+}
+
+/// Settings that an image of the path does not accept. The image that a cluster has is not asked: nothing changes for it.
+fn refused_settings(known: &ClusterSnapshot<'_>) -> Vec<RefusedSetting> {
+    let rootfs = |context: &ClusterContext| context.rootfs().map(|image| image.digest.clone());
+    let others = known.hops.iter().filter(|hop| rootfs(hop) != rootfs(&known.from));
+    let all: BTreeSet<_> =
+        others.flat_map(|hop| settings::not_accepted(&known.from, hop)).collect();
+    all.into_iter().collect()
 }
 
 fn observe_now(

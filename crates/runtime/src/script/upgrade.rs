@@ -7,7 +7,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use crate::script::{Script, rootfs};
-use crate::upgrade::{Move, Place, Restoration, Upgrader};
+use crate::upgrade::{Move, NO_BACKUP, Place, Restoration, Upgrader};
 use crate::{Action, action::Line, version};
 use imgctl_base::error::{Error, Result};
 use imgctl_model::{context::ClusterContext, image::ClusterImage, variables::Variables};
@@ -128,7 +128,7 @@ impl Upgrader for Script {
                     "no backup is created: image {} has no label `backup`",
                     moment.image.name
                 );
-                Ok(vec![Action::new("no-backup", note.clone(), move |site| {
+                Ok(vec![Action::new(NO_BACKUP, note.clone(), move |site| {
                     site.say(&note);
                     Ok(())
                 })])

@@ -459,7 +459,7 @@ pub struct ImageSummary {
     pub id: Option<Digest>,
     /// RFC 3339, from the config.
     pub created: Option<String>,
-    /// Size of all blobs, in bytes.
+    /// Size of the layers of all platforms that are here, compressed, each once, in bytes: the size of an image everywhere.
     pub size: u64,
     pub platforms: Vec<Platform>,
     pub labels: BTreeMap<String, String>,
@@ -485,7 +485,7 @@ impl Store {
             digest: descriptor.digest.clone(),
             id: None,
             created: None,
-            size: self.parts(descriptor)?.values().sum(),
+            size: 0,
             platforms: Vec::new(),
             labels: BTreeMap::new(),
             layers: 0,
@@ -493,6 +493,10 @@ impl Store {
         };
         match self.platform_images(descriptor) {
             Ok(images) => {
+                let layers = images.iter().flat_map(|image| &image.manifest.layers);
+                let layers: BTreeMap<_, _> =
+                    layers.map(|layer| (&layer.digest, layer.size)).collect();
+                summary.size = layers.values().fold(0, |sum: u64, size| sum.saturating_add(*size));
                 summary.platforms = images.iter().map(|image| image.config.platform()).collect();
                 let host = Platform::host();
                 let nearest = images.iter().min_by_key(|image| {

@@ -12,7 +12,7 @@ use crate::transfer::registry::RegistrySource;
 use crate::transfer::source::{ImageSource, SourceDocument};
 use crate::transfer::store::StoreSink;
 use crate::transfer::store_shelf::StoreShelf;
-use imgctl_base::error::{Context, Error, Kind, Result};
+use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::reference::LOCAL_REGISTRY;
 use imgctl_base::image::{Descriptor, Digest, Reference, Verdict};
@@ -107,7 +107,7 @@ pub fn pull(
         Policy::Always | Policy::Newer => {}
     }
     let pulled = pull_first(store, client, &candidates, options, reporter)
-        .context(|| format!("cannot pull {name}"));
+        .map_err(|error| error.context(format!("cannot pull {name}")).about(name.to_string()));
     match pulled {
         Err(error) if options.policy == Policy::Newer && error.kind() == Kind::Network => {
             let named = here().ok_or(error)?;

@@ -3,7 +3,8 @@
 
 use crate::finding::{error, note, warning};
 use crate::preflight::look::Look;
-use crate::{document::Finding, rehash, skew};
+use crate::{document::Finding, rehash, request::RefusedSetting, skew};
+use imgctl_base::quote::quote;
 use imgctl_base::semver::{Version, satisfies};
 use imgctl_runtime::version::{UPGRADE_FROM, order_of};
 
@@ -54,6 +55,26 @@ pub(super) fn upgrade_from(look: &Look<'_>) -> Vec<Finding> {
         before = &target.version;
     }
     found
+}
+
+/// Tells which settings of the cluster an image does not accept. On the way back they were there before: nothing may
+/// keep a cluster from its former image.
+pub(super) fn image_settings(look: &Look<'_>) -> Vec<Finding> {
+    let found = |refused: &RefusedSetting| {
+        let image = quote(&refused.image);
+        let hint = format!(
+            "`imgctl inspect {image}` shows its settings; `imgctl apply` with the cluster's Clusterfile or --env \
+             NAME=VALUE changes them before the upgrade"
+        );
+        if look.is_forward() {
+            let what = format!("will fail: {} does not accept {}", refused.image, refused.what);
+            error("image-settings", what).hint(hint)
+        } else {
+            let what = format!("{} does not accept {}", refused.image, refused.what);
+            warning("image-settings", what).hint(hint)
+        }
+    };
+    look.request.refused.iter().map(found).collect()
 }
 
 pub(super) fn container_runtimes(look: &Look<'_>) -> Vec<Finding> {

@@ -42,6 +42,7 @@ pub(crate) const CHECKS: &[Check] = checks! {
         |look| runtimes::skew_of(look, SERVER_SKEW);
     "mixed-versions", true, "hosts are at the version of the cluster's image", runtimes::mixed;
     "upgrade-from", false, "the image's label imgctl.io/upgrade-from allows the current version", runtimes::upgrade_from;
+    "image-settings", true, "the new image accepts the settings that the cluster has (settings.schema.json)", runtimes::image_settings;
     "kubeadm-config", true, "the new kubeadm can read kubeadm's ConfigMap", runtimes::kubeadm;
     "static-manifests", true, "static Pods of the control plane match kubeadm-config, or patches preserve the differences", manifests::edited;
     "kubelet-configuration", true, "the new kubelets accept the current flags and settings", manifests::kubelet_settings;

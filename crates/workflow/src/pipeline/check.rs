@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::pipeline::look::Looks;
 use crate::pipeline::ownership::{self, Other, Owner};
 use imgctl_base::error::{Error, Kind};
+use imgctl_base::text::of_host;
 use imgctl_host::agent::protocol::Facts;
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::host_addresses;
@@ -42,13 +43,8 @@ impl Problem {
     pub fn error(host: &str, problems: &[Self]) -> Error {
         let kind = problems.first().map_or(Kind::CheckFailed, |one| one.kind);
         let list: Vec<&str> = problems.iter().map(|one| one.what.as_str()).collect();
-        let list = list.join("; ");
-        // Messages of the transport already begin with the host.
-        let message = match list.strip_prefix(host) {
-            Some(rest) if rest.starts_with([':', ' ']) => list,
-            _ => format!("{host}: {list}"),
-        };
-        let mut error = Error::new(kind, message);
+        // Messages of the transport already name the host.
+        let mut error = Error::new(kind, of_host(host, &list.join("; ")));
         let mut told: Vec<&str> = Vec::new();
         for hint in problems.iter().filter_map(|one| one.hint.as_deref()) {
             if !told.contains(&hint) {

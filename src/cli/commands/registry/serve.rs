@@ -46,6 +46,7 @@ else that of docker.io, else none. What is pushed (--writable) under a short nam
 
 Examples:
   imgctl registry serve /var/lib/registry
+  imgctl registry serve /srv/registry --create
   imgctl registry serve --store --addr 127.0.0.1:5000
   imgctl registry serve registry --addr 127.0.0.1:0 --read-only
   imgctl registry serve /var/cache/registry --proxy https://registry-1.docker.io
@@ -53,9 +54,13 @@ Examples:
   imgctl registry serve /srv/registry --htpasswd users --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct ServeArgs {
-    /// Directory of the registry, created if missing; `inmem` is a temporary one
+    /// Directory of the registry; `inmem` is a temporary one
     #[arg(required_unless_present = "store", num_args = 1..=2, value_name = "DIR")]
     place: Vec<PathBuf>,
+
+    /// Make the directory of a new registry if it does not exist; --proxy and --cache always do
+    #[arg(long, conflicts_with = "store")]
+    create: bool,
 
     /// Serve the images of the store; clients cannot push
     #[arg(long, conflicts_with_all = ["place", "proxy", "sparse"])]
@@ -177,6 +182,13 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
         Some(scratch) => scratch.path(),
         None => directory(&args.place)?,
     };
+    // sealos' form makes it.
+    let is_new =
+        args.create || args.proxy.is_some() || !args.cache.is_empty() || args.place.len() > 1;
+    if !is_new && scratch.is_none() && !directory.exists() {
+        let what = format!("there is no directory {}", directory.display());
+        return Err(Error::not_found(what).hint("--create makes an empty registry there"));
+    }
     let layout = if args.read_only {
         Layout::open(directory, false)?
     } else {

@@ -280,9 +280,10 @@ pub fn report(store: &Store, options: &Options, reporter: &dyn Reporter) -> Resu
     let context = file::context_tree(options, directory.as_ref(), &source)?;
     let platforms = &*options.platforms_or_own();
     let (context, known) = (context.as_ref(), None);
+    let mut lock = lock_file::read(options, context)?;
+    lock.check_charts(context, reporter)?;
     let question = Question { store, options, context, platforms, known, reporter };
     let found = question.search()?;
-    let mut lock = lock_file::read(options, context)?;
     lock.check(&found)?;
     let is_asked = options.embed.lock == LockUse::Update;
     // Archives of the context are at hand.

@@ -13,7 +13,7 @@ use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_template::yaml;
 
 /// Maximum size of a packed chart, and of all files of an unpacked chart, in bytes.
-const MAX_CHART: u64 = 64 << 20;
+pub(crate) const MAX_CHART: u64 = 64 << 20;
 /// Maximum size of a chart file; larger files are not templates (Helm rejects them at 5 MiB).
 const MAX_MEMBER: u64 = 16 << 20;
 const VALUES: &str = ".values.yaml";

@@ -3,7 +3,7 @@
 //!
 //! Reads files, makes no connections. Must not depend on how the images are used.
 
-mod charts;
+pub(crate) mod charts;
 mod collector;
 mod lists;
 mod manifest;

@@ -20,6 +20,7 @@ use russh::keys::agent::AgentSessionBinding;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::host::address::SSH_PORT;
 use crate::host::known_hosts::KnownHosts;
 use crate::host::login::RECORDED;
 use crate::host::reactor::sessions;
@@ -225,12 +226,14 @@ async fn connect(target: &Target) -> std::result::Result<TcpStream, Trouble> {
 fn base(target: &Target) -> Error {
     let Target { label, address, .. } = target;
     let called = address.to_string();
-    let where_ = if called == *label {
-        format!("port {}", address.port)
-    } else {
-        format!("{called}, port {}", address.port)
+    // An address with another port than the usual one says it itself.
+    let where_ = match (called == *label, address.port) {
+        (true, SSH_PORT) => format!(" (port {SSH_PORT})"),
+        (true, _) => String::new(),
+        (false, SSH_PORT) => format!(" ({called}, port {SSH_PORT})"),
+        (false, _) => format!(" ({called})"),
     };
-    Error::network(format!("cannot connect to {label} ({where_})"))
+    Error::network(format!("cannot connect to {label}{where_}"))
         .hint("check the address and the port (--port), and that no firewall blocks the connection")
 }
 
