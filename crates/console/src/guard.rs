@@ -11,17 +11,17 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{COOKIE, HOST, HeaderName, ORIGIN};
+use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use std::net::SocketAddr;
 
 use imgctl_base::error::{Error, Result};
 use imgctl_base::secret::Secret;
+use imgctl_registry::browser;
 
 /// Name of the cookie.
 const NAME: &str = "imgctl-console";
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The secrets of one console, and the names under which it is asked.
 pub(crate) struct Guard {
@@ -86,7 +86,7 @@ impl Guard {
             message: "this console does not have the name that was asked for",
             hint: Some("open the address that imgctl ui has printed"),
         })?;
-        if !is_own(&head.headers, host) {
+        if !browser::is_own(&head.headers, &["http"], host) {
             return Err(Refusal {
                 status: StatusCode::FORBIDDEN,
                 message: "another site has sent this request",
@@ -119,17 +119,8 @@ impl Guard {
 
     /// Returns the name under which the console was asked, if it is one of its own.
     fn host<'a>(&self, head: &'a Parts) -> Option<&'a str> {
-        let mut values = head.headers.get_all(HOST).iter();
-        let named = match values.next() {
-            Some(value) => Some(value.to_str().ok()?),
-            None => None,
-        };
-        // HTTP/2 has it in the address; HTTP/1.1 may have it there as well.
-        let authority = head.uri.authority().map(http::uri::Authority::as_str);
-        let is_known = |name: &str| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name));
-        let host = named.or(authority)?;
-        let is_one = values.next().is_none() && authority.is_none_or(|name| name == host);
-        (is_one && is_known(host)).then_some(host)
+        let is_known = |name: &&str| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(name));
+        browser::host(head).filter(is_known)
     }
 
     fn has_cookie(&self, headers: &HeaderMap) -> bool {
@@ -141,16 +132,6 @@ impl Guard {
             })
         })
     }
-}
-
-/// Returns whether a page of the console, or the person at the browser, has sent a request to `host`.
-fn is_own(headers: &HeaderMap, host: &str) -> bool {
-    let origin = format!("http://{host}");
-    headers.get_all(ORIGIN).iter().all(|value| value.as_bytes() == origin.as_bytes())
-        && headers
-            .get_all(SITE)
-            .iter()
-            .all(|value| [&b"same-origin"[..], b"none"].contains(&value.as_bytes()))
 }
 
 /// Compares in a time that does not depend on where the texts differ.

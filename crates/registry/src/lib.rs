@@ -4,6 +4,7 @@
 //! Handles repositories, manifests, blobs and tags. Must not depend on the store, the content of
 //! images or the command line. Environment and configuration files are passed in as values.
 
+pub mod browser;
 pub mod chart;
 pub mod client;
 pub mod config_file;

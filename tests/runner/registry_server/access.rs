@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use base64::Engine;
 
 use crate::common::{IMGCTL, TestEnv};
-use crate::registry_server::http::Request;
+use crate::registry_server::http::{Request, Response, sha256};
 use crate::registry_server::server::Server;
 
 fn basic(user: &str, password: &str) -> String {
@@ -279,4 +279,68 @@ fn without_a_login_only_this_machine_is_served_unless_told_otherwise() {
     let (said, notes) = served_alone(&env, &flags);
     assert!(!said.contains("127.0.0.1") && said.ends_with(":5000"), "{said}");
     assert_eq!(notes, "");
+}
+
+#[test]
+fn pages_of_other_sites_reach_no_registry_without_a_login() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.path("r"), &["--allow-host", "registry.corp"]);
+    let digest = sha256(b"x");
+    let post = |server: &Server, host: &str, headers: &[(&str, &str)]| {
+        let path = format!("/v2/a/blobs/uploads/?digest={digest}");
+        let mut request = Request::new("POST", path).host(host).body("x");
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        server.send(&request)
+    };
+    // Another site's form, and a page whose name leads here.
+    let site = ("Sec-Fetch-Site", "cross-site");
+    let origin = ("Origin", "https://evil.example");
+    post(&server, "localhost", &[origin, site]).fails(403, "DENIED");
+    post(&server, "localhost", &[origin]).fails(403, "DENIED");
+    post(&server, "localhost", &[site]).fails(403, "DENIED");
+    let own = [("Origin", "http://evil.example:5000"), ("Sec-Fetch-Site", "same-origin")];
+    post(&server, "evil.example:5000", &own).fails(421, "DENIED");
+    let get = |host: &str| server.send(&Request::new("GET", "/v2/_catalog").host(host));
+    get("evil.example").fails(421, "DENIED");
+    // Programs, by every name of this machine.
+    let hostname = rustix::system::uname();
+    let hostname = hostname.nodename().to_str().unwrap();
+    for host in
+        [&*server.address, "127.0.0.1", "[::1]:5000", "localhost:5000", "registry.corp", hostname]
+    {
+        get(host).is(200);
+        post(&server, host, &[]).is(201);
+    }
+    for head in [
+        "GET /v2/ HTTP/1.1\r\n\r\n",
+        "GET /v2/ HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+    ] {
+        let head = head.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+        let mut stream = std::net::TcpStream::connect(&*server.address).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        Response::read(&mut stream).is(400);
+    }
+    // Whoever has to log in is known by that.
+    let token = private(env.write("token", "secret"));
+    let server = Server::start(&env.path("s"), &["--token-file", token.to_str().unwrap()]);
+    let bearer = ("Authorization", "Bearer secret");
+    post(&server, "registry.example", &[bearer]).is(201);
+    post(&server, "registry.example", &[]).is(401);
+}
+
+#[test]
+fn no_answer_is_a_page() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.path("r"), &[]);
+    server.push_image("a", "v1", b"<script>");
+    let layer = format!("/v2/a/blobs/{}", sha256(b"<script>"));
+    for path in ["/v2/", "/v2/a/manifests/v1", &layer, "/v2/_catalog", "/v2/none", "/elsewhere"] {
+        let answer = server.ask("GET", path);
+        assert_eq!(answer.get("x-content-type-options"), Some("nosniff"), "{path}");
+        let policy = answer.get("content-security-policy").unwrap_or_default();
+        assert!(policy.contains("sandbox"), "{path}: {policy}");
+        assert!(!answer.get("content-type").unwrap_or_default().contains("html"), "{path}");
+    }
 }

@@ -257,14 +257,14 @@ fn requests_in_progress_end_before_the_server_does() {
 fn garbage_on_the_wire_harms_nobody() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
-    let long = format!("GET /v2/{} HTTP/1.1\r\n\r\n", "a/".repeat(100_000));
-    let many = format!("GET /v2/ HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(10_000));
+    let long = format!("GET /v2/{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a/".repeat(100_000));
+    let many = format!("GET /v2/ HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X: y\r\n".repeat(10_000));
     for bytes in [
         &b"\0\0\0\0\r\n\r\n"[..],
         b"GET /v2/\r\n\r\n",
-        b"PUT /v2/a/manifests/x HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"PUT /v2/a/manifests/x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"PUT /v2/a/manifests/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"PUT /v2/a/manifests/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"PUT /v2/a/manifests/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"PUT /v2/a/manifests/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         long.as_bytes(),
         many.as_bytes(),
     ] {

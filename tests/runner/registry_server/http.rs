@@ -12,6 +12,7 @@ pub(crate) struct Request {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
+    host: String,
     body: Vec<u8>,
     /// Whether the body goes in chunks, without a length.
     chunked: bool,
@@ -31,6 +32,7 @@ impl Request {
             method: method.to_owned(),
             path: path.into(),
             headers: Vec::new(),
+            host: "localhost".to_owned(),
             body: Vec::new(),
             chunked: false,
         }
@@ -38,6 +40,11 @@ impl Request {
 
     pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(crate) fn host(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.host);
         self
     }
 
@@ -54,8 +61,8 @@ impl Request {
     /// What goes over the wire, without the body.
     pub(crate) fn head(&self) -> String {
         let mut head = format!(
-            "{} {} HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n",
-            self.method, self.path
+            "{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n",
+            self.method, self.path, self.host
         );
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));

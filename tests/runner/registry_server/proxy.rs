@@ -69,6 +69,31 @@ fn a_cache_fetches_once_follows_tags_and_serves_without_its_upstream() {
 }
 
 #[test]
+fn a_cache_leaves_room_on_the_disk() {
+    if !needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    let upstream = Server::start(&env.path("upstream"), &[]);
+    let directory = env.path("cache");
+    std::fs::create_dir(&directory).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", &directory, "tmpfs", flags, c"size=40m,mode=755").unwrap();
+    let url = format!("http://{}", upstream.address);
+    let proxy = Server::start(&directory, &["--proxy", &url]);
+    let get = |length: usize| {
+        let content = vec![length as u8; length << 20];
+        let digest = upstream.push_blob("a", &content);
+        proxy.ask("GET", format!("/v2/a/blobs/{digest}"))
+    };
+    let answers = [get(8), get(30), get(4)];
+    proxy.stop();
+    let unmounted = rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::DETACH);
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 507, 200]);
+    unmounted.unwrap();
+}
+
+#[test]
 fn a_tag_that_the_upstream_removed_stays_removed() {
     let env = TestEnv::new();
     let upstream = Server::start(&env.path("upstream"), &["--delete"]);

@@ -130,6 +130,30 @@ fn an_upload_can_be_given_up_and_unknown_ones_are_not_found() {
 }
 
 #[test]
+fn a_client_has_a_limited_number_of_open_uploads() {
+    let env = TestEnv::new();
+    let server = Server::start(&env.path("r"), &[]);
+    let begin = || server.ask("POST", "/v2/a/blobs/uploads/");
+    let first = begin().is(202).location();
+    for _ in 1..256 {
+        begin().is(202);
+    }
+    let refused = begin();
+    assert!(refused.get("retry-after").is_some());
+    refused.fails(429, "TOOMANYREQUESTS");
+    // A whole blob counts as well, and each that ends makes room.
+    let digest = sha256(b"x");
+    let whole = || {
+        let path = format!("/v2/a/blobs/uploads/?digest={digest}");
+        server.send(&Request::new("POST", path).body("x"))
+    };
+    whole().is(429);
+    server.ask("DELETE", first).is(204);
+    whole().is(201);
+    begin().is(202);
+}
+
+#[test]
 fn a_blob_is_mounted_from_another_repository_or_uploaded() {
     let env = TestEnv::new();
     let server = Server::start(&env.path("r"), &[]);
@@ -170,6 +194,11 @@ fn manifests_are_checked_before_they_are_kept() {
     let both = json!({"mediaType": MANIFEST, "layers": [], "manifests": []}).to_string();
     let absent = image(&config, &sha256(b"absent"), 6).to_string();
     let text = good.to_string();
+    let page = text.replace(MANIFEST, "text/html");
+    let short = image(&config, &layer, 4).to_string();
+    // Go's programs take the second list for the first.
+    let two = text.replace("\"layers\":", "\"Layers\":[],\"layers\":");
+    assert_ne!(two, text);
     for (target, media_type, body, status, code) in [
         ("v2", MANIFEST, "", 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, "{", 400, "MANIFEST_INVALID"),
@@ -177,6 +206,9 @@ fn manifests_are_checked_before_they_are_kept() {
         ("v2", MANIFEST, r#"{"schemaVersion":1}"#, 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, &both, 400, "MANIFEST_INVALID"),
         ("v2", INDEX, &text, 400, "MANIFEST_INVALID"),
+        ("v2", "text/html", &page, 400, "MANIFEST_INVALID"),
+        ("v2", MANIFEST, &short, 400, "MANIFEST_INVALID"),
+        ("v2", MANIFEST, &two, 400, "MANIFEST_INVALID"),
         ("v2", MANIFEST, &absent, 404, "MANIFEST_BLOB_UNKNOWN"),
         (&layer, MANIFEST, &text, 400, "DIGEST_INVALID"),
         ("sha256:00", MANIFEST, &text, 400, "DIGEST_INVALID"),

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use imgctl_store::layer::{EntryKind, LayerPath, Limits, Names, TarReader};
+use imgctl_store::layer::{EntryKind, LayerPath, Limits, Names, TarReader, Toc, TocEntry, Tree};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -20,9 +21,16 @@ type Line = (String, String, u64, String);
 /// What the others find in one archive; `None` for those that refuse it.
 #[derive(Deserialize)]
 struct Listed {
-    python: Option<Vec<Line>>,
+    python: Option<Python>,
     gnu: Option<Gnu>,
     libarchive: Option<Vec<Line>>,
+}
+
+#[derive(Deserialize)]
+struct Python {
+    entries: Vec<Line>,
+    /// Mode, owner and group that each name has in the end, without symlinks.
+    attributes: BTreeMap<String, (u32, u32, u32)>,
 }
 
 #[derive(Deserialize)]
@@ -40,6 +48,8 @@ struct Accepted {
     /// `None` if a name leads through `..`, which others than Go do not interpret.
     lines: Option<Vec<Line>>,
     contents: String,
+    /// Mode, owner and group of each name; empty if a link leads nowhere.
+    attributes: BTreeMap<String, (u32, u32, u32)>,
 }
 
 fn script(arguments: &[&str], out: &Path) -> Ran {
@@ -85,9 +95,16 @@ fn literally(tar: &[u8]) -> Option<(Vec<Line>, String)> {
 fn accepted(path: &Path) -> Option<Accepted> {
     let bytes = std::fs::read(path).unwrap();
     let mut reader = TarReader::new(&bytes[..], Limits::default(), Names::Layer);
-    while reader.next_entry().ok()?.is_some() {
+    let mut toc = Toc::default();
+    while let Some(entry) = reader.next_entry().ok()? {
         std::io::copy(&mut reader, &mut std::io::sink()).ok()?;
+        toc.entries.push(TocEntry { entry, offset: 0, content: None });
     }
+    let attributes = match Tree::from_layers([Arc::new(toc)]) {
+        Ok(tree) => attributes(&tree),
+        Err(error) if error.to_string().contains("a hard link whose header") => return None,
+        Err(_) => BTreeMap::new(),
+    };
     let (lines, contents) = literally(&bytes).unzip();
     Some(Accepted {
         name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
@@ -95,7 +112,19 @@ fn accepted(path: &Path) -> Option<Accepted> {
         bytes,
         lines,
         contents: contents.unwrap_or_default(),
+        attributes,
     })
+}
+
+/// Mode, owner and group of what a tree shows, but of symlinks.
+fn attributes(tree: &Tree) -> BTreeMap<String, (u32, u32, u32)> {
+    tree.walk(&LayerPath::root())
+        .filter(|(_, found)| !matches!(found.entry().kind, EntryKind::Symlink { .. }))
+        .map(|(path, found)| {
+            let entry = found.entry();
+            (hex(path.as_bytes()), (entry.mode, entry.uid, entry.gid))
+        })
+        .collect()
 }
 
 /// Compares single entries with those of Python, GNU tar and libarchive. Returns the differences, and how
@@ -112,6 +141,17 @@ fn compare_lists(
     for (archive, line) in archives.iter().zip(text.lines()) {
         let listed: Listed = serde_json::from_str(line).unwrap();
         let Some(ours) = &archive.lines else { continue };
+        let python = listed.python.map(|python| {
+            for (name, ours) in &archive.attributes {
+                if let Some(theirs) = python.attributes.get(name).filter(|theirs| *theirs != ours) {
+                    wrong.push(format!(
+                        "{}: {name} is {ours:?}, python sets {theirs:?}",
+                        archive.name
+                    ));
+                }
+            }
+            python.entries
+        });
         let gnu = listed.gnu.map(|gnu| {
             if gnu.contents.is_some_and(|contents| contents != archive.contents) {
                 wrong.push(format!("{}: GNU tar finds other contents", archive.name));
@@ -125,7 +165,7 @@ fn compare_lists(
         };
         let shown: Vec<Line> = ours.iter().map(short).collect();
         for (who, ours, theirs) in [
-            ("python", ours, listed.python),
+            ("python", ours, python),
             ("gnu", &shown, gnu),
             ("libarchive", ours, listed.libarchive),
         ] {

@@ -94,6 +94,15 @@ def sparse_0_1(name, text, count, size, content, *more):
     return pax(*((b"GNU.sparse." + key, value) for key, value in records), *more) + file(b"h", content)
 
 
+ACL = b"SCHILY.xattr.system.posix_acl_"
+
+
+def acl(owner, group, other, mask=None):
+    entries = [(1, owner), (4, group)] + ([(16, mask)] if mask is not None else []) + [(32, other)]
+    part = lambda tag, permissions: bytes([tag, 0, permissions, 0]) + b"\xff" * 4
+    return b"\2\0\0\0" + b"".join(part(*entry) for entry in entries)
+
+
 INNER = file(b"inner", b"")
 NEXT = file(b"next", b"next")
 
@@ -155,6 +164,7 @@ def cases():
         "pax-devices": pax((b"SCHILY.devmajor", b"9")) + header(b"c", b"3", _329=b"0000001\x000000003\0"),
         "pax-xattr": pax((b"SCHILY.xattr.user.a", b"b\0c\n")) + file(b"f"),
         "global-comment": pax((b"comment", b"x"), flag=b"g") + file(b"a"),
+        "global-mtime": pax((b"mtime", b"5"), flag=b"g") + file(b"a"),
         "global-path": pax((b"path", b"x"), flag=b"g") + file(b"a"),
         "global-between": pax((b"path", b"x")) + pax((b"comment", b"x"), flag=b"g") + file(b"a"),
         "base-256": file(b"f", b"", _124=b"\x80" + bytes(9) + b"\x02\0")[:BLOCK] + INNER + NEXT,
@@ -199,6 +209,21 @@ def cases():
         "backslash": file(b"a\\b"),
         "checksum-signed": file(b"\xff\xfe"),
         "hard-link": file(b"a") + header(b"h", b"1", link=b"a"),
+        "hard-link-mode": file(b"a") + header(b"h", b"1", link=b"a", mode=0o4755),
+        "hard-link-to-itself-mode": file(b"a") + header(b"a", b"1", link=b"a", mode=0o600),
+        "hard-link-to-symlink": header(b"s", b"2", link=b"x", mode=0o777) + header(b"h", b"1", link=b"s"),
+        "hard-link-owner": file(b"a") + header(b"h", b"1", link=b"a", _108=b"0000007\0"),
+        "hard-link-time": file(b"a") + header(b"h", b"1", link=b"a", _136=octal(7)),
+        "hard-link-xattr": file(b"a") + pax((b"SCHILY.xattr.user.a", b"1")) + header(b"h", b"1", link=b"a"),
+        "hard-link-same-xattr": (lambda x: x + file(b"a") + x + header(b"h", b"1", link=b"a"))(pax((b"SCHILY.xattr.user.a", b"1"))),
+        "hard-link-no-xattr": pax((b"SCHILY.xattr.user.a", b"1")) + file(b"a") + header(b"h", b"1", link=b"a"),
+        "acl": pax((ACL + b"access", acl(6, 4, 4))) + file(b"a"),
+        "acl-mode": pax((ACL + b"access", acl(7, 7, 7))) + file(b"a"),
+        "acl-mask": pax((ACL + b"access", acl(6, 4, 4, 6))) + file(b"a"),
+        "acl-same-mask": pax((ACL + b"access", acl(6, 7, 4, 4))) + file(b"a"),
+        "acl-cut": pax((ACL + b"access", acl(6, 4, 4)[:-1])) + file(b"a"),
+        "acl-default": pax((ACL + b"default", acl(7, 0, 0))) + directory,
+        "acl-default-of-file": pax((ACL + b"default", acl(6, 4, 4))) + file(b"a"),
         "fifo": header(b"p", b"6"),
         "one-zero-block": file(b"a") + bytes(BLOCK) + file(b"b"),
     }
@@ -276,7 +301,12 @@ def entry(rng):
         fields["_345"] = rng.choice([b"usr/bin", octal(7), b"p" * 131, b"p" * 155])
     name = rng.choice(NAMES)
     name = name if odd or not is_file else name.rstrip(b"/")
-    return out + header(name, flag, len(content), link, magic, **fields) + pad(content)
+    mode = rng.choice([0o644, 0o644, 0o644, 0o755, 0o4755])
+    if flag == b"1":
+        # Most links have the file that they are a link to.
+        link = name.rstrip(b"/") + b".file"
+        out += file(link, magic=magic, mode=rng.choice([mode, 0o644]))
+    return out + header(name, flag, len(content), link, magic, mode=mode, **fields) + pad(content)
 
 
 def damaged(rng, tar):
@@ -328,12 +358,19 @@ def described(name, kind, size=0, content=b""):
 
 
 def by_python(path):
-    found = []
+    found, files = [], {}
     raw = lambda text: text.encode("utf-8", "surrogateescape")
     try:
         with tarfile.open(path, "r:") as tar:
             for info in tar:
                 name = raw(info.name)
+                # What extract() leaves of a file: it sets mode and owner of each name, also of links.
+                key = clean(name)
+                files[key] = files.get(clean(raw(info.linkname)), [None] * 3) if info.islnk() else [None] * 3
+                if not info.issym() and files[key] != ["l"]:
+                    files[key][:] = [info.mode & 0o7777, info.uid, info.gid]
+                else:
+                    files[key] = ["l"]
                 if info.islnk() or info.issym():
                     found.append(described(name, "h" if info.islnk() else "l", 0, raw(info.linkname)))
                 elif info.isdir() or info.isfifo():
@@ -348,7 +385,8 @@ def by_python(path):
                     found.append(described(name, "f", info.size, hashlib.sha256(content).digest()))
     except (tarfile.TarError, ValueError, OverflowError, MemoryError, OSError, TypeError, AttributeError):
         return None
-    return found
+    attributes = {name.hex(): of for name, of in files.items() if len(of) == 3}
+    return {"entries": found, "attributes": attributes}
 
 
 LINE = re.compile(rb"(.)[-rwxsStT]{9}[.+]? +[^ /]+/[^ ]+ +([0-9]+|[0-9]+,[0-9]+) +(?:-?[0-9]+-[0-9]+-[0-9]+ [0-9:.]+|-?[0-9]+) (.*)", re.S)

@@ -46,6 +46,11 @@ const PLATFORM: Members = Members(&[
     ("features", None),
 ]);
 
+/// Fails if programs read a manifest or index differently, whatever it is of.
+pub fn check_members(bytes: &[u8]) -> Result<()> {
+    one_reading::check(bytes, &DOCUMENT)
+}
+
 /// Manifest of an image for one platform.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -119,17 +124,29 @@ impl Index {
             .map_err(|error| Error::bad_content("it is no index").caused_by(error))
     }
 
-    /// Returns the entry that best matches `wanted`; attestations (`unknown/unknown`) never match.
-    pub fn select(&self, wanted: &Platform) -> Option<&Descriptor> {
+    /// Returns the entry that best matches `wanted`; attestations (`unknown/unknown`) never match. Fails if
+    /// other programs choose another image, because a platform is spelt in two ways.
+    pub fn select(&self, wanted: &Platform) -> Result<Option<&Descriptor>> {
         let distance = |entry: &Descriptor| match &entry.platform {
             Some(platform) => platform.distance_to(wanted),
             None => Some(u32::MAX),
         };
-        self.manifests
-            .iter()
-            .filter_map(|entry| Some((distance(entry)?, entry)))
-            .min_by_key(|(distance, _)| *distance)
-            .map(|(_, entry)| entry)
+        let offered = || self.manifests.iter().filter_map(|entry| Some((distance(entry)?, entry)));
+        let Some((_, chosen)) = offered().min_by_key(|(distance, _)| *distance) else {
+            return Ok(None);
+        };
+        let Some(platform) = &chosen.platform else { return Ok(Some(chosen)) };
+        for (_, other) in offered().filter(|(_, other)| other.digest != chosen.digest) {
+            if let Some(rival) = other.platform.as_ref().filter(|it| platform.is_rivalled_by(it)) {
+                return Err(Error::bad_content(format!(
+                    "the index names an image for {platform}, {}, and another for {rival}, {}, which programs \
+                     take for the same or not",
+                    chosen.digest, other.digest
+                ))
+                .hint("choose one of them by its digest: NAME@sha256:..."));
+            }
+        }
+        Ok(Some(chosen))
     }
 }
 
@@ -254,8 +271,60 @@ mod tests {
             entry("linux/arm/v7"),
         ]);
         let wanted = Platform::parse("linux/arm/v7").unwrap();
-        assert_eq!(index.select(&wanted).unwrap().digest, Digest::of(b"linux/arm/v7"));
-        assert!(index.select(&Platform::parse("linux/amd64").unwrap()).is_none());
+        let selected = index.select(&wanted).unwrap().unwrap();
+        assert_eq!(selected.digest, Digest::of(b"linux/arm/v7"));
+        assert!(index.select(&Platform::parse("linux/amd64").unwrap()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_platform_in_two_spellings_is_refused_unless_it_is_one_image() {
+        let select = |wanted: &str, offered: &[(&str, &str, &str)], is_one: bool| {
+            let entry = |(index, (os, architecture, variant)): (usize, &(&str, &str, &str))| {
+                let mut entry = descriptor(media_type::OCI_MANIFEST);
+                entry.digest =
+                    Digest::of(&[u8::from(is_one) * 9 + index as u8 * u8::from(!is_one)]);
+                entry.platform = Some(Platform {
+                    architecture: (*architecture).to_owned(),
+                    os: (*os).to_owned(),
+                    os_version: None,
+                    os_features: Vec::new(),
+                    variant: (!variant.is_empty()).then(|| (*variant).to_owned()),
+                });
+                entry
+            };
+            let index = Index::new(offered.iter().enumerate().map(entry).collect());
+            let selected = index.select(&Platform::parse(wanted).unwrap());
+            selected.map(|found| found.is_some()).map_err(|error| error.to_string())
+        };
+        let plain = ("linux", "amd64", "");
+        for other in [
+            ("linux", "x86_64", ""),
+            ("linux", "AMD64", ""),
+            ("Linux", "amd64", ""),
+            ("linux", "amd64", "v1"),
+        ] {
+            for offered in [[other, plain], [plain, other]] {
+                let error = select("amd64", &offered, false).unwrap_err();
+                for digest in [Digest::of(&[0]), Digest::of(&[1])] {
+                    assert!(error.contains(&digest.to_string()), "{error}");
+                }
+                assert_eq!(select("amd64", &offered, true), Ok(true), "{other:?}");
+                // Who asks for another platform gets it.
+                assert_eq!(select("s390x", &offered, false), Ok(false), "{other:?}");
+            }
+        }
+        let arm = |architecture, variant| ("linux", architecture, variant);
+        for (offered, is_refused) in [
+            (&[arm("arm64", ""), arm("arm64", "v8")][..], true),
+            (&[arm("arm64", "v8"), arm("arm", "v7")], false),
+            (&[arm("aarch64", ""), arm("arm", "v7")], false),
+            (&[arm("arm64", "v8"), arm("arm64", "v8")], false),
+        ] {
+            assert_eq!(select("arm64", offered, false).is_err(), is_refused, "{offered:?}");
+        }
+        // A program that does not know the name takes the image for an older processor.
+        assert!(select("linux/arm/v7", &[arm("armhf", ""), arm("arm", "v6")], false).is_err());
+        assert_eq!(select("linux/arm/v7", &[arm("arm", "v7"), arm("arm", "v6")], false), Ok(true));
     }
 
     #[test]

@@ -82,6 +82,22 @@ impl Platform {
         }
     }
 
+    /// Returns whether programs choose `other` in place of `self`, which matches at least as well:
+    /// containerd normalizes spellings, and skopeo, podman and buildah take them as they are written.
+    pub(crate) fn is_rivalled_by(&self, other: &Platform) -> bool {
+        let normal = |it: &Self| Self::new(&it.os, &it.architecture, it.variant.as_deref());
+        let spelling = |it: &Self| {
+            let variant = it.variant.clone().filter(|variant| !variant.is_empty());
+            (it.os.clone(), it.architecture.clone(), variant)
+        };
+        let is_alias = |it: &Self| {
+            let normal = normal(it);
+            normal.os != it.os || normal.architecture != it.architecture
+        };
+        let is_one = spelling(&normal(self)) == spelling(&normal(other));
+        (is_one && spelling(self) != spelling(other)) || (is_alias(self) && !is_alias(other))
+    }
+
     /// Returns how well `self` (of an image) matches `wanted`: `None` = not at all, lower is
     /// better.
     pub fn distance_to(&self, wanted: &Platform) -> Option<u32> {

@@ -355,7 +355,7 @@ impl Resolver<'_> {
             return Ok(index.manifests.iter().filter(is_document).cloned().collect());
         }
         let wanted = self.platforms.iter().map(|platform| {
-            index.select(platform).cloned().ok_or_else(|| {
+            index.select(platform)?.cloned().ok_or_else(|| {
                 let offered: Vec<String> = index
                     .manifests
                     .iter()

@@ -200,12 +200,17 @@ async fn checked_realm(
     let url = Url::parse(realm).map_err(|_| refuse("it is not a URL"))?;
     let base = place.host.base(&place.shared.pace).await?;
     let same_host = url.host_str().is_some() && url.host_str() == base.host_str();
+    let same_port = url.port_or_known_default() == base.port_or_known_default();
     if !url.username().is_empty() || url.password().is_some() {
         return Err(refuse("it contains a password"));
     }
     match url.scheme() {
         "https" => {}
-        "http" if same_host && base.scheme() == "http" => {}
+        // Another port is another server: only the registry's own gets a password in the clear.
+        "http" if same_host && base.scheme() == "http" && (!secret || same_port) => {}
+        "http" if same_host && base.scheme() == "http" => {
+            return Err(refuse("it has another port than the registry, and it is not https"));
+        }
         "http" => return Err(refuse("it is not https")),
         _ => return Err(refuse("it is not http")),
     }

@@ -85,8 +85,10 @@ impl Facts {
             _ if is_manifest => media_type::OCI_MANIFEST.to_owned(),
             _ => return Err(refuse("it is neither a manifest nor an index")),
         };
-        if !is_header_value(&media_type) {
-            return Err(refuse("its media type is not valid"));
+        if !is_document(&media_type) {
+            return Err(refuse(
+                "its media type is not one of OCI or Docker, nor another application/...+json",
+            ));
         }
         let artifact_type = raw
             .artifact_type
@@ -106,9 +108,13 @@ impl Facts {
     }
 }
 
-/// Returns whether `text` is a possible media type and header value.
-fn is_header_value(text: &str) -> bool {
-    text.len() <= 255 && text.contains('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
+/// Returns whether `text` is a media type of manifests: JSON, which no browser shows as a page. It becomes the
+/// value of a header.
+fn is_document(text: &str) -> bool {
+    let is_letter =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'+');
+    let name = text.strip_prefix("application/").and_then(|text| text.strip_suffix("+json"));
+    text.len() <= 255 && name.is_some_and(|name| !name.is_empty() && name.bytes().all(is_letter))
 }
 
 #[cfg(test)]
@@ -125,7 +131,10 @@ mod tests {
         for (value, expected) in [
             (serde_json::json!({"manifests": []}), media_type::OCI_INDEX),
             (serde_json::json!({"config": part, "layers": null}), media_type::OCI_MANIFEST),
-            (serde_json::json!({"mediaType": "x/y"}), "x/y"),
+            (
+                serde_json::json!({"mediaType": "application/vnd.x.y-2+json"}),
+                "application/vnd.x.y-2+json",
+            ),
         ] {
             assert_eq!(parse(&value).unwrap().media_type, expected);
         }
@@ -134,9 +143,15 @@ mod tests {
         for bad in [
             serde_json::json!({}),
             serde_json::json!([]),
-            serde_json::json!({"schemaVersion": 1, "mediaType": "x/y"}),
+            serde_json::json!({"schemaVersion": 1, "mediaType": "application/x+json"}),
+            serde_json::json!({"mediaType": "text/html"}),
+            serde_json::json!({"mediaType": "text/x+json"}),
+            serde_json::json!({"mediaType": "application/xhtml+xml"}),
+            serde_json::json!({"mediaType": "application/json"}),
+            serde_json::json!({"mediaType": "application/+json"}),
+            serde_json::json!({"mediaType": "application/x;charset=+json"}),
             serde_json::json!({"manifests": [], "layers": []}),
-            serde_json::json!({"mediaType": "x/y\r\nSet-Cookie: a"}),
+            serde_json::json!({"mediaType": "application/x\r\nSet-Cookie: a+json"}),
             serde_json::json!({"layers": [{"digest": "sha256:../.."}]}),
         ] {
             assert!(parse(&bad).is_err(), "{bad}");
@@ -147,7 +162,7 @@ mod tests {
     fn no_bytes_make_the_parser_panic() {
         bolero::check!().for_each(|bytes: &[u8]| {
             if let Ok(facts) = Facts::parse(bytes) {
-                assert!(is_header_value(&facts.media_type));
+                assert!(is_document(&facts.media_type));
             }
         });
     }

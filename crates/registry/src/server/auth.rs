@@ -32,8 +32,8 @@ const MAX_HEADER: usize = 4096;
 const MAX_FILE: u64 = 16 << 20;
 /// bcrypt cost of the hashes we create. `htpasswd -B` uses 5, most libraries use 10 to 12.
 const COST: u32 = 10;
-/// Hash checked for a user that does not exist, so that the check takes the same time.
-const NOBODY: &str = "$2y$10$abcdefghijklmnopqrstuuJlD9gHGqq3b5DqFHWDEYrSGS1GLhVTO";
+/// The least cost of bcrypt.
+const LEAST_COST: u32 = 4;
 
 /// Authenticates requests.
 pub(super) struct Auth {
@@ -131,17 +131,23 @@ impl Auth {
         let Some(users) = &self.users else {
             return false;
         };
-        let hash = match users.state.read() {
-            Ok(state) => state.hashes.get(user).cloned(),
-            Err(_) => None,
+        let (hash, highest) = match users.state.read() {
+            Ok(state) => (state.hashes.get(user).cloned(), highest_cost(&state.hashes)),
+            Err(_) => (None, COST),
         };
-        let exists = hash.is_some();
-        let hash = hash.unwrap_or_else(|| NOBODY.to_owned());
         let Ok(_permit) = self.checks.acquire().await else {
             return false;
         };
-        let check = move || bcrypt::verify(password.expose(), &hash).unwrap_or(false);
-        tokio::task::spawn_blocking(check).await.unwrap_or(false) && exists
+        let check = move || {
+            let is_right = hash
+                .as_deref()
+                .is_some_and(|hash| bcrypt::verify(password.expose(), hash).unwrap_or(false));
+            for cost in more_work(hash.as_deref().and_then(cost_of), highest) {
+                let _ = bcrypt::hash_with_salt("x", cost, [0; 16]);
+            }
+            is_right
+        };
+        tokio::task::spawn_blocking(check).await.unwrap_or(false)
     }
 
     /// Reads the users again if their file has changed. An invalid file changes nothing.
@@ -169,6 +175,23 @@ impl Auth {
             }
             Err(error) => tracing::error!("keeping the current users: {error}"),
         }
+    }
+}
+
+fn cost_of(hash: &str) -> Option<u32> {
+    hash.parse::<bcrypt::HashParts>().ok().map(|parts| parts.get_cost())
+}
+
+fn highest_cost(hashes: &HashMap<String, String>) -> u32 {
+    hashes.values().filter_map(|hash| cost_of(hash)).max().unwrap_or(COST)
+}
+
+/// Returns the costs of hashes that take, after one of the cost `spent`, the time of one of the cost
+/// `highest`: the time doubles with each step, and must not tell which users exist.
+fn more_work(spent: Option<u32>, highest: u32) -> std::ops::Range<u32> {
+    match spent {
+        Some(spent) => spent.max(LEAST_COST)..highest,
+        None => highest..highest.saturating_add(1),
     }
 }
 
@@ -335,9 +358,20 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_nobody_costs_as_much_as_ours() {
-        let parts: bcrypt::HashParts = NOBODY.parse().unwrap();
-        assert_eq!(parts.get_cost(), COST);
-        assert!(!bcrypt::verify("", NOBODY).unwrap());
+    fn every_check_takes_as_much_work_as_the_dearest() {
+        let hashes = |costs: &[u32]| {
+            let hash = |cost: &u32| bcrypt::hash("x", *cost).unwrap();
+            costs.iter().map(|cost| (cost.to_string(), hash(cost))).collect::<HashMap<_, _>>()
+        };
+        assert_eq!(highest_cost(&hashes(&[])), COST);
+        assert_eq!(highest_cost(&hashes(&[5, 7, 4])), 7);
+        assert_eq!(cost_of(&bcrypt::hash("x", 5).unwrap()), Some(5));
+        let work = |costs: std::ops::Range<u32>| costs.map(|cost| 1_u64 << cost).sum::<u64>();
+        for highest in 4..20 {
+            assert_eq!(work(more_work(None, highest)), 1 << highest);
+            for spent in 4..=highest {
+                assert_eq!((1 << spent) + work(more_work(Some(spent), highest)), 1 << highest);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ mod auth;
 pub mod backend;
 mod layout_backend;
 mod listen;
+mod names;
 mod proxy;
 mod pull;
 mod push;
@@ -32,6 +33,7 @@ use upload::{Sessions, not_writable};
 pub use auth::{hash_password, set_password};
 pub use layout_backend::LayoutBackend;
 pub use listen::Server;
+pub use names::Names;
 pub use proxy::{ProxyBackend, Upstream};
 pub use reply::Body;
 pub use service::Service;
@@ -57,6 +59,8 @@ pub struct ServeOptions {
     /// Whether manifests are accepted whose blobs are missing.
     pub sparse: bool,
     pub limits: Limits,
+    /// The names under which a registry without logins is asked; `None`: any, and by any page.
+    pub names: Option<Names>,
     /// Whether clients receive the full cause of a server error, including paths of this machine.
     pub candid: bool,
     /// Called for every request.
@@ -92,6 +96,7 @@ struct Shared {
     sessions: Sessions,
     buffers: Arc<Buffers>,
     limits: Limits,
+    names: Option<Names>,
     read_only: bool,
     deletion: bool,
     sparse: bool,
@@ -107,6 +112,7 @@ impl Shared {
             sessions: Sessions::default(),
             buffers: Arc::default(),
             limits: options.limits,
+            names: options.names.clone(),
             read_only: options.read_only,
             deletion: options.deletion,
             sparse: options.sparse,

@@ -19,6 +19,7 @@ use crate::client::{Client, Repository, Target};
 use crate::layout::{Facts, Layout, Upload, UploadSession};
 use crate::server::LayoutBackend;
 use crate::server::backend::{Backend, BlobFile, Growing, Served};
+use crate::server::upload::RESERVE;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference};
 
@@ -265,6 +266,12 @@ impl ProxyBackend {
             return Err(Error::new(Kind::Busy, "too many blobs are being fetched"));
         }
         let layout = self.cache.layout();
+        if layout.free_space().is_some_and(|free| size > free.saturating_sub(RESERVE)) {
+            return Err(Error::new(
+                Kind::NoSpace,
+                format!("the cache has no room for the {size} bytes of the blob {digest}"),
+            ));
+        }
         let upload = layout.start_upload(repository, Some(digest.algorithm()))?;
         let growing = Arc::new(Growing::default());
         let blob = BlobFile {

@@ -14,6 +14,7 @@ use crate::server::reply::{Refusal, Reply, empty, set};
 use crate::server::routes::{Query, digest, parameter};
 use crate::server::upload::{content_length, next, not_writable};
 use imgctl_base::error::{Error, Kind};
+use imgctl_base::image::manifest::check_members;
 use imgctl_base::image::{Digest, Hasher};
 
 /// Maximum number of tags that one PUT can set.
@@ -31,6 +32,7 @@ pub(super) async fn manifest(
 ) -> Result<Reply, Refusal> {
     let bytes = small_body(shared, headers, body).await?;
     let facts = Facts::parse(&bytes)
+        .and_then(|facts| check_members(&bytes).map(|()| facts))
         .map_err(|error| Refusal::bad("MANIFEST_INVALID", error.to_string()))?;
     is_announced_so(headers, &facts)?;
     let by_query = tags_of(query)?;
@@ -160,14 +162,20 @@ fn is_announced_so(headers: &HeaderMap, facts: &Facts) -> Result<(), Refusal> {
     }
 }
 
-/// Checks that every blob that a manifest references is in the repository. The children of an index
+/// Checks that every blob that a manifest references is in the repository, with its size. The children of an index
 /// can be missing: an index can be copied for some platforms only.
 fn has_all_blobs(backend: &dyn Backend, repository: &str, facts: &Facts) -> Result<(), Refusal> {
     for part in facts.blobs.iter().filter(|part| !part.may_be_absent()) {
-        if backend.blob_size(repository, &part.digest)?.is_none() {
+        let Some(size) = backend.blob_size(repository, &part.digest)? else {
             return Err(Refusal::missing(
                 "MANIFEST_BLOB_UNKNOWN",
                 format!("the repository does not have the blob {}", part.digest),
+            ));
+        };
+        if size != part.size {
+            return Err(Refusal::bad(
+                "MANIFEST_INVALID",
+                format!("the blob {} has {size} bytes instead of {}", part.digest, part.size),
             ));
         }
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ALLOW, HeaderName, USER_AGENT};
+use http::header::{
+    ALLOW, CONTENT_SECURITY_POLICY, HeaderName, USER_AGENT, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -14,7 +16,7 @@ use crate::server::backend::Backend;
 use crate::server::push::{self, Deleted};
 use crate::server::reply::{Body, Content, Refusal, Reply, document, set};
 use crate::server::routes::{self, Route};
-use crate::server::{Access, ServeOptions, Shared, auth, pull, upload};
+use crate::server::{Access, ServeOptions, Shared, auth, names, pull, upload};
 use imgctl_base::error::Result;
 
 /// A registry without sockets. Cheap to clone. Answers requests on a tokio runtime.
@@ -66,7 +68,7 @@ pub(super) async fn answer(
     });
     let is_head = request.method() == Method::HEAD;
     let mut user = None;
-    let outcome = dispatch(shared, request, &mut user).await;
+    let outcome = dispatch(shared, peer, request, &mut user).await;
     let mut failure = None;
     let mut reply = outcome.unwrap_or_else(|refusal| {
         failure = refusal.cause.as_ref().map(ToString::to_string);
@@ -77,6 +79,9 @@ pub(super) async fn answer(
         reply = reply.map(|_| Body::new(Content::Bytes(Bytes::new())));
     }
     set(&mut reply, API_VERSION, "registry/2.0");
+    // What clients push is neither guessed to be a page nor shown as one.
+    set(&mut reply, X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(&mut reply, CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
     if let Some(failure) = &failure {
         tracing::error!("{failure}");
     }
@@ -96,10 +101,12 @@ const NAMESPACE: &str = "ns";
 
 async fn dispatch(
     shared: &Shared,
+    peer: Option<SocketAddr>,
     request: Request<Incoming>,
     user: &mut Option<String>,
 ) -> Result<Reply, Refusal> {
     let (head, body) = request.into_parts();
+    names::check(&head, shared.names.as_ref())?;
     let route = Route::parse(head.uri.path());
     let is_reading = matches!(head.method, Method::GET | Method::HEAD);
     let is_base = matches!(route, Ok(Route::Base));
@@ -141,7 +148,9 @@ async fn dispatch(
             _ => pull::blob(shared, method, headers, repository, digest).await,
         },
         Route::Uploads { repository } => {
-            upload::begin(shared, repository, &query, headers, body).await
+            // All of a user, or of an address, is one client.
+            let client = user.clone().or_else(|| peer.map(|peer| peer.ip().to_string()));
+            upload::begin(shared, (repository, client), &query, headers, body).await
         }
         Route::Upload { repository, id } => {
             upload::upload(shared, method, (repository, id), &query, headers, body).await

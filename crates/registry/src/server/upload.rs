@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, LOCATION, RANGE};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, LOCATION, RANGE, RETRY_AFTER,
+};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -27,7 +29,7 @@ const BATCH: usize = 256 << 10;
 /// Time that a request waits for another request to release an upload.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes to keep free on the file system for manifests and links.
-const RESERVE: u64 = 16 << 20;
+pub(super) const RESERVE: u64 = 16 << 20;
 const UPLOAD_ID: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
 pub(super) fn not_writable() -> Refusal {
@@ -38,7 +40,7 @@ pub(super) fn not_writable() -> Refusal {
 /// upload.
 pub(super) async fn begin(
     shared: &Shared,
-    repository: String,
+    (repository, client): (String, Option<String>),
     query: &Query,
     headers: &HeaderMap,
     body: Incoming,
@@ -59,10 +61,13 @@ pub(super) async fn begin(
         (None, None) => None,
     };
     has_room(shared, headers)?;
+    if client.as_deref().is_some_and(|client| shared.sessions.count(client) >= MAX_OF_CLIENT) {
+        return Err(too_many());
+    }
     let name = repository.clone();
     let upload = shared.change(move |intake| intake.start_upload(&name, algorithm)).await?;
     let id = upload.id().to_owned();
-    let held = shared.sessions.open(&repository, upload).ok_or_else(busy)?;
+    let held = shared.sessions.open(&repository, client, upload).ok_or_else(busy)?;
     match whole {
         Some(digest) => {
             let held = receive(shared, held, body).await?;
@@ -149,7 +154,16 @@ async fn hold(shared: &Shared, repository: &str, id: &str) -> Result<Held, Refus
     let (name, wanted) = (repository.to_owned(), id.to_owned());
     let upload = shared.change(move |intake| intake.resume_upload(&name, &wanted)).await?;
     let upload = upload.ok_or_else(unknown)?;
-    shared.sessions.open(repository, upload).ok_or_else(busy)
+    shared.sessions.open(repository, None, upload).ok_or_else(busy)
+}
+
+fn too_many() -> Refusal {
+    Refusal::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "TOOMANYREQUESTS",
+        format!("this client has {MAX_OF_CLIENT} open uploads: finish or give up some of them"),
+    )
+    .with(RETRY_AFTER, IDLE.as_secs().to_string())
 }
 
 fn busy() -> Refusal {
@@ -395,6 +409,8 @@ fn created_blob(repository: &str, digest: &Digest) -> Reply {
 const IDLE: Duration = Duration::from_secs(300);
 /// Maximum number of open uploads. Above this limit, idle uploads are closed early.
 const MAX_OPEN: usize = 1024;
+/// Maximum number of open uploads that one client has begun: each takes files on the disk.
+const MAX_OF_CLIENT: usize = 256;
 
 /// The upload, or `None` after it was finished or canceled.
 pub(super) type Slot = Option<Box<dyn UploadSession>>;
@@ -409,6 +425,8 @@ pub(super) struct Sessions {
 struct Session {
     slot: Arc<tokio::sync::Mutex<Slot>>,
     used: Instant,
+    /// Who has begun it: a user or an address.
+    client: Option<String>,
 }
 
 fn key(repository: &str, id: &str) -> String {
@@ -417,7 +435,12 @@ fn key(repository: &str, id: &str) -> String {
 
 impl Sessions {
     /// Registers and locks an upload; returns `None` if another request already has it.
-    pub(super) fn open(&self, repository: &str, upload: Box<dyn UploadSession>) -> Option<Held> {
+    pub(super) fn open(
+        &self,
+        repository: &str,
+        client: Option<String>,
+        upload: Box<dyn UploadSession>,
+    ) -> Option<Held> {
         let key = key(repository, upload.id());
         let slot = Arc::new(tokio::sync::Mutex::new(Some(upload)));
         let held = Arc::clone(&slot).try_lock_owned().ok();
@@ -429,9 +452,15 @@ impl Sessions {
             if open.contains_key(&key) {
                 return None;
             }
-            open.insert(key, Session { slot, used });
+            open.insert(key, Session { slot, used, client });
         }
         held
+    }
+
+    /// Returns how many open uploads a client has begun.
+    fn count(&self, client: &str) -> usize {
+        let of_client = |session: &&Session| session.client.as_deref() == Some(client);
+        self.open.lock().map_or(0, |open| open.values().filter(of_client).count())
     }
 
     /// Returns the slot of an open upload.

@@ -153,6 +153,7 @@ fn a_registry_is_waited_for_with_its_login_and_each_image_has_to_answer() {
         deletion: false,
         sparse: false,
         limits: Limits::default(),
+        names: None,
         log: None,
         candid: false,
     };

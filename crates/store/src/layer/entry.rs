@@ -240,6 +240,16 @@ impl Entry {
     }
 }
 
+/// The label of a file, which belongs to the host's policy.
+pub(crate) const SELINUX: &[u8] = b"security.selinux";
+
+/// Returns whether an attribute of an image's file is left out: labels belong to the host's policy,
+/// and `user.*` exists only for regular files and directories (xattr(7)).
+pub(crate) fn is_left_out(kind: &EntryKind, name: &[u8]) -> bool {
+    let takes_user = matches!(kind, EntryKind::File { .. } | EntryKind::Directory);
+    name == SELINUX || name.starts_with(b"user.") && !takes_user
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

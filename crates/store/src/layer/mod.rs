@@ -15,6 +15,7 @@ pub mod decompress;
 pub mod delta;
 pub mod entry;
 mod leb128;
+mod links;
 mod pax;
 mod pipe;
 mod pipeline;

@@ -4,6 +4,7 @@
 //! One thread reads and splits the blob, others hash and decompress, the caller's thread consumes.
 //! Must not depend on what the caller does with the entries or on the source of the blob.
 
+use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -11,6 +12,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, bounded};
 
 use crate::layer::blob_reader::{self, Piece, Shared};
+use crate::layer::chunked::{Comparison, List, Sums};
 use crate::layer::decompress;
 use crate::layer::pipe::{Block, HashThread};
 use crate::layer::{Entry, EntryKind, Limits, Names, TarReader, Toc, TocEntry};
@@ -56,7 +58,13 @@ pub fn scan(
     limits: Limits,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<Scanned> {
-    run(blob, expected, limits, Purpose { table: true, tar: None }, on_entry)
+    run(blob, expected, limits, Purpose { table: true, ..Purpose::default() }, on_entry)
+}
+
+/// Like [`scan`], for a blob that is here: what its list says to other programs is compared with the archive.
+pub(crate) fn scan_file(blob: File, expected: Expected<'_>, limits: Limits) -> Result<Scanned> {
+    let list = List::of(&blob)?;
+    run(blob, expected, limits, Purpose { table: true, list, tar: None }, &mut |_, _, _| Ok(()))
 }
 
 /// Like [`scan`], but without the table of contents, whose hashes of all contents take a tenth of
@@ -69,25 +77,30 @@ pub(crate) fn scan_entries(
     limits: Limits,
     on_entry: &mut OnEntry<'_>,
 ) -> Result<()> {
-    run(blob, expected, limits, Purpose { table: false, tar: None }, on_entry).map(drop)
+    run(blob, expected, limits, Purpose::default(), on_entry).map(drop)
 }
 
-/// Writes the uncompressed tar to `tar`, and builds the table of contents if it is `wanted`; like
-/// [`scan_entries`], leaves a blob without an expected digest unhashed.
+/// Writes the uncompressed tar to `tar`, and builds the table of contents if it is `wanted`, as [`scan_file`] does;
+/// like [`scan_entries`], leaves a blob without an expected digest unhashed.
 pub(crate) fn scan_into(
-    blob: impl Read + Send,
+    blob: File,
     expected: Expected<'_>,
     limits: Limits,
     tar: &mut dyn Write,
     wanted: bool,
 ) -> Result<Scanned> {
-    run(blob, expected, limits, Purpose { table: wanted, tar: Some(tar) }, &mut |_, _, _| Ok(()))
+    let list = if wanted { List::of(&blob)? } else { None };
+    let purpose = Purpose { table: wanted, list, tar: Some(tar) };
+    run(blob, expected, limits, purpose, &mut |_, _, _| Ok(()))
 }
 
 /// What a blob is read for, besides its entries.
+#[derive(Default)]
 struct Purpose<'a> {
     /// Whether to build a table of contents.
     table: bool,
+    /// What to compare the entries with.
+    list: Option<List>,
     /// Where to write the uncompressed tar.
     tar: Option<&'a mut dyn Write>,
 }
@@ -117,7 +130,7 @@ fn run(
         let rest = pieces.clone();
         let consumed = HashThread::start(tar_algorithm).and_then(|hash| {
             let stream = TarStream::new(pieces, hash, shared, limits, purpose.tar);
-            consume(stream, limits, wanted, on_entry)
+            consume(stream, limits, (wanted, purpose.list), on_entry)
         });
         // After an early stop, the reader must not wait for buffers that are no longer consumed.
         shared.stop.store(true, Ordering::Release);
@@ -171,10 +184,11 @@ fn check(scanned: &Scanned, expected: Expected<'_>) -> Result<()> {
 fn consume(
     stream: TarStream<'_, '_>,
     limits: Limits,
-    wanted: bool,
+    (wanted, list): (bool, Option<List>),
     on_entry: &mut OnEntry<'_>,
 ) -> Result<(Toc, (Digest, u64))> {
     let mut tar = TarReader::over(stream, limits, Names::Layer);
+    let mut list = list.map(|list| Comparison::start(list, limits)).transpose()?;
     let mut toc = Toc::default();
     while let Some(entry) = tar.next_entry()? {
         let offset = tar.content_offset();
@@ -182,15 +196,23 @@ fn consume(
             on_entry(&entry, &mut tar, offset)?;
             continue;
         }
-        let mut content = HashedContent { content: &mut tar, hasher: blake3::Hasher::new() };
+        let sums = list.as_mut().map(|list| list.entry(&entry)).transpose()?;
+        let mut content = HashedContent { content: &mut tar, hasher: blake3::Hasher::new(), sums };
         on_entry(&entry, &mut content, offset)?;
         let hash = if let EntryKind::File { .. } = entry.kind {
             content.drain().doing(|| format!("cannot read `{}`", entry.path))?;
-            Some(*content.hasher.finalize().as_bytes())
+            let hash = *content.hasher.finalize().as_bytes();
+            if let Some(sums) = content.sums {
+                sums.finish(&entry.path)?;
+            }
+            Some(hash)
         } else {
             None
         };
         toc.entries.push(TocEntry { offset: offset.unwrap_or_default(), content: hash, entry });
+    }
+    if let Some(list) = list {
+        list.finish()?;
     }
     Ok((toc, tar.into_inner().hash.finish()?))
 }
@@ -198,6 +220,8 @@ fn consume(
 struct HashedContent<'a> {
     content: &'a mut dyn BufRead,
     hasher: blake3::Hasher,
+    /// What a list says about the content.
+    sums: Option<Sums>,
 }
 
 impl HashedContent<'_> {
@@ -217,6 +241,9 @@ impl Read for HashedContent<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.content.read(buffer)?;
         self.hasher.update(&buffer[..count]);
+        if let Some(sums) = &mut self.sums {
+            sums.update(&buffer[..count]);
+        }
         Ok(count)
     }
 }
@@ -230,6 +257,9 @@ impl BufRead for HashedContent<'_> {
         // What has been filled so far is valid.
         if let Ok(bytes) = self.content.fill_buf() {
             self.hasher.update(&bytes[..count]);
+            if let Some(sums) = &mut self.sums {
+                sums.update(&bytes[..count]);
+            }
         }
         self.content.consume(count);
     }

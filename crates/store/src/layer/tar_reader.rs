@@ -10,12 +10,13 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use tar::EntryType;
 
-use crate::layer::pax::{self, Records};
+use crate::layer::pax;
 use crate::layer::sparse::{self, Piece};
 use crate::layer::tar_header::{self as header, BLOCK, Field};
 use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 use imgctl_base::error::{Context, Error, Kind, Result};
 
+mod acl;
 mod announced;
 mod names;
 mod readings;
@@ -32,7 +33,7 @@ pub fn begins_tar(block: &[u8]) -> bool {
 mod tests;
 
 use announced::Announced;
-use names::Namer;
+pub(in crate::layer) use names::Namer;
 pub use names::Names;
 use stream::{Stream, refuse, too_large, truncated};
 
@@ -82,8 +83,6 @@ pub struct TarReader<R> {
     stream: Stream<R>,
     limits: Limits,
     names: Namer,
-    /// PAX records that apply to all following entries.
-    global: Records,
     entries: u64,
     /// Total size of names and extended attributes so far, in bytes.
     metadata: u64,
@@ -127,7 +126,6 @@ impl<R: BufRead> TarReader<R> {
             stream: Stream { reader, position: 0, size_limit: limits.size },
             limits,
             names: Namer::new(names, limits),
-            global: Records::new(),
             entries: 0,
             metadata: 0,
             holes: 0,
@@ -210,7 +208,9 @@ impl<R: BufRead> TarReader<R> {
                         return Err(refuse("a global header appears between an entry's headers"));
                     }
                     let body = self.read_body(&block)?;
-                    self.add_global(&body)?;
+                    for (key, _) in pax::parse(&body)? {
+                        readings::check_global(key)?;
+                    }
                 }
                 EntryType::GNULongName | EntryType::GNULongLink => {
                     let body = self.read_body(&block)?;
@@ -262,18 +262,6 @@ impl<R: BufRead> TarReader<R> {
         Ok(body)
     }
 
-    fn add_global(&mut self, body: &[u8]) -> Result<()> {
-        for (key, value) in pax::parse(body)? {
-            readings::check_global(key)?;
-            if value.is_empty() {
-                self.global.remove(key);
-            } else if key == pax::MTIME {
-                self.global.insert(key.to_vec(), value.to_vec());
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the stored size of an entry in bytes: the PAX size if there is one, otherwise the
     /// header's.
     fn stored_size(&self, block: &[u8; BLOCK], announced: &Announced) -> Result<u64> {
@@ -322,7 +310,7 @@ impl<R: BufRead> TarReader<R> {
         if !is_file && (stored > 0 || unsigned(header::get(block, Field::SIZE), "size")? > 0) {
             return Err(refuse("it has a size although it is not a file"));
         }
-        let mut entry = self.with_metadata(block, announced, path, kind)?;
+        let mut entry = Self::with_metadata(block, announced, path, kind)?;
         self.start_content(block, flag, announced, &mut entry, stored)?;
         if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
             return Err(refuse("the entry is a link without a target"));
@@ -413,21 +401,14 @@ impl<R: BufRead> TarReader<R> {
         Ok(())
     }
 
-    /// Returns a record for this entry or, if there is none, for all entries.
-    fn record<'a>(&'a self, announced: &'a Announced, key: &[u8]) -> Option<&'a [u8]> {
-        let global = || self.global.get(key).map(Vec::as_slice);
-        announced.record(key).or_else(global)
-    }
-
     fn with_metadata(
-        &self,
         block: &[u8; BLOCK],
         announced: &Announced,
         path: LayerPath,
         kind: EntryKind,
     ) -> Result<Entry> {
         let id = |key: &[u8], field| {
-            let id = match self.record(announced, key) {
+            let id = match announced.record(key) {
                 Some(value) => pax::decimal(value),
                 None => Some(unsigned(header::get(block, field), "owner")?),
             };
@@ -436,7 +417,7 @@ impl<R: BufRead> TarReader<R> {
                 .filter(|id| *id != u32::MAX)
                 .ok_or_else(|| refuse("an owner's number is malformed or too large"))
         };
-        let mtime = match self.record(announced, pax::MTIME) {
+        let mtime = match announced.record(pax::MTIME) {
             Some(value) => pax::parse_time(value).ok_or_else(|| refuse("malformed PAX mtime"))?,
             None => {
                 Mtime { seconds: header::number(header::get(block, Field::MTIME))?, nanoseconds: 0 }
@@ -455,6 +436,9 @@ impl<R: BufRead> TarReader<R> {
                 }
                 None => {}
             }
+        }
+        if !entry.xattrs.is_empty() {
+            acl::check(&entry)?;
         }
         Ok(entry)
     }

@@ -281,9 +281,8 @@ impl Window<'_> {
     }
 }
 
-/// Name and version of the format. Version 2 had restart points of an unknown blob, and entries of layers
-/// that other readers read differently.
-const MAGIC: &[u8] = b"imgctl toc 3\n";
+/// Name and version of the format. Versions 2 and 3 had entries of layers that other readers read differently.
+const MAGIC: &[u8] = b"imgctl toc 4\n";
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// Number of bytes that are written at once.
 const PIECE: usize = 64 << 10;

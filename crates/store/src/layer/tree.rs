@@ -12,7 +12,7 @@ mod names;
 
 use self::names::{Names, Place};
 use crate::layer::whiteout::{self, Marker};
-use crate::layer::{Entry, EntryKind, LayerPath, Toc, TocEntry};
+use crate::layer::{Entry, EntryKind, LayerPath, Toc, TocEntry, links};
 pub use compare::{Change, compare};
 use imgctl_base::error::{Error, Result};
 
@@ -340,7 +340,11 @@ impl Tree {
         // Resolve after creating the directories above: one may replace the target.
         let link = match &entry.kind {
             EntryKind::HardLink { target } => {
-                Some(self.linked_to(entry, target, own.layer, outlived)?)
+                let inode = self.linked_to(entry, target, own.layer, outlived)?;
+                if let Some(file) = self.entry(inode) {
+                    links::check(entry, &file.entry)?;
+                }
+                Some(inode)
             }
             EntryKind::CharDevice { major: 0, minor: 0 } => {
                 return Err(whiteout::device_refused(&entry.path));

@@ -30,7 +30,7 @@ use imgctl_base::fs::atomic::remove_at;
 use imgctl_base::fs::directory;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 
-pub(crate) use attributes::is_left_out;
+pub(crate) use crate::layer::entry::is_left_out;
 use attributes::{Attributes, Target};
 use hidden::Hidden;
 use parents::{Missing, Parents, Reach};
@@ -345,8 +345,9 @@ impl Unpacker {
         lower: &dyn LowerFiles,
     ) -> Result<()> {
         whiteout::check_link(&entry.path, target)?;
-        let found = match self.target(target)? {
-            LinkTarget::Here(_) if *target == entry.path => return Ok(()),
+        let place = self.target(target)?;
+        let is_itself = matches!(place, LinkTarget::Here(_)) && *target == entry.path;
+        let found = match place {
             LinkTarget::Here(found) => Some(found),
             LinkTarget::Below => lower.find(target)?,
             LinkTarget::Nowhere => None,
@@ -356,6 +357,10 @@ impl Unpacker {
                 "it is a hard link to {target}, which does not exist"
             )));
         };
+        self.attributes.check_link(entry, &found)?;
+        if is_itself {
+            return Ok(());
+        }
         self.link_from(&entry.path, name, &found)
     }
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::layer::{ContentReader, Found, Toc, Tree};
+use crate::layer::{ContentReader, Found, Toc, Tree, chunked};
 use crate::store::blobs::missing;
 use crate::store::index::{MAX_TABLE, NameTable};
 use crate::store::{Named, Store};
@@ -316,9 +316,19 @@ impl Store {
         }
     }
 
+    /// Checks that the annotations of a layer name no list but the one at its end.
+    fn check_lists(&self, part: &Descriptor) -> Result<()> {
+        if part.annotations.is_empty() {
+            return Ok(());
+        }
+        let blob = self.open_blob(&part.digest)?;
+        chunked::check_annotations(&blob, &part.annotations)
+            .context(|| format!("cannot use layer {}", part.digest))
+    }
+
     pub(super) fn check_part(&self, part: &Descriptor) -> Result<()> {
         match self.blob_size(&part.digest)? {
-            Some(size) if size == part.size => Ok(()),
+            Some(size) if size == part.size => self.check_lists(part),
             Some(size) => Err(Error::bad_content(format!(
                 "blob {} has {size} bytes; its descriptor says {}",
                 part.digest, part.size
@@ -344,7 +354,7 @@ pub fn is_platform(entry: &Descriptor) -> bool {
 /// otherwise the only one.
 pub fn select<'a>(index: &'a Index, platform: Option<&Platform>) -> Result<&'a Descriptor> {
     let host = Platform::host();
-    if let Some(entry) = index.select(platform.unwrap_or(&host)) {
+    if let Some(entry) = index.select(platform.unwrap_or(&host))? {
         return Ok(entry);
     }
     let images: Vec<&Descriptor> =

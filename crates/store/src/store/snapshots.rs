@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use crate::layer::scan::scan_file;
 use crate::layer::toc::RestartPoint;
-use crate::layer::{Expected, Table, Toc, scan};
+use crate::layer::{Expected, Table, Toc};
 use crate::store::Store;
 use crate::store::scrub::is_out_of_reach;
 use imgctl_base::error::{Context, Error, IoContext, Result};
@@ -109,7 +110,7 @@ impl Store {
     pub fn scan_layer(&self, blob: &Digest, diff_id: &Digest) -> Result<Toc> {
         let expected = Expected { digest: Some(blob), size: None, diff_id: Some(diff_id) };
         let file = self.open_blob(blob)?;
-        let toc = scan(file, expected, self.limits(), &mut |_, _, _| Ok(()))
+        let toc = scan_file(file, expected, self.limits())
             .context(|| format!("layer {blob} is damaged"))?
             .toc;
         self.put_toc(blob, diff_id, &toc)?;

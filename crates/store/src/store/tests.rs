@@ -241,6 +241,29 @@ fn names_set_at_the_same_time_are_all_there() {
 }
 
 #[test]
+fn an_image_whose_annotations_name_another_list_gets_no_name() {
+    use crate::layer::chunked::{CHECKSUM, POSITION};
+    let fixture = fixture();
+    let store = &fixture.store;
+    let plain = put_image(store, b"a layer with a list", "linux/amd64");
+    let tag = |list: &[u8]| {
+        let mut manifest = store.image_at(&plain, None).unwrap().manifest;
+        let annotations = &mut manifest.layers[0].annotations;
+        annotations.insert(CHECKSUM.to_owned(), Digest::of(list).to_string());
+        annotations.insert(POSITION.to_owned(), "15:4:9:1".to_owned());
+        let bytes = serde_json::to_vec(&manifest).unwrap();
+        let digest = store.put_blob(&bytes).unwrap();
+        let image = Descriptor::new(media_type::OCI_MANIFEST, digest, bytes.len() as u64);
+        let tagged = store.tag(&[name("localhost/a:1")], &image, &anyone());
+        tagged.map_err(|error| error.chain().join(": "))
+    };
+    let refused = tag(b"list").unwrap_err();
+    assert!(refused.contains(POSITION), "{refused}");
+    // What has another digest is of no use to anybody.
+    tag(b"tsil").unwrap();
+}
+
+#[test]
 fn nothing_incomplete_is_named() {
     let fixture = fixture();
     let store = &fixture.store;

@@ -359,7 +359,7 @@ fn platform(config: &ImageConfig) -> Option<Platform> {
 fn choose(index: Index, choice: &Choice) -> Result<Vec<Descriptor>> {
     match choice {
         Choice::All => Ok(index.manifests),
-        Choice::One(platform) => match index.select(platform) {
+        Choice::One(platform) => match index.select(platform)? {
             Some(entry) => Ok(vec![entry.clone()]),
             None => Err(Error::not_found(format!("the image is not available for {platform}"))
                 .hint("add all of its platforms with --all, or choose one with --os and --arch")),

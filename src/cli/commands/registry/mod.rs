@@ -3,6 +3,7 @@
 mod cluster;
 mod copy;
 mod ls;
+mod names;
 mod password;
 mod serve;
 
@@ -48,7 +49,7 @@ enum Verb {
 
 pub(crate) fn run(command: &RegistryCommand, context: &Context) -> Result<()> {
     match &command.verb {
-        Verb::Serve(args) => serve::run(args, context),
+        Verb::Serve(args) => serve::run(args, &names::known(&args.allow_host), context),
         Verb::Ls(args) => ls::run(args, context),
         Verb::Rm(args) => rm(args, context),
         Verb::Save(args) => copy::save(args, context),

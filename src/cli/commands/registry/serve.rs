@@ -19,7 +19,7 @@ use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::output::{self, Durability, Target};
 use imgctl_base::image::Reference;
 use imgctl_registry::server::{
-    Access, AccessLog, LayoutBackend, Limits, ProxyBackend, ServeOptions, Server, Upstream,
+    Access, AccessLog, LayoutBackend, Limits, Names, ProxyBackend, ServeOptions, Server, Upstream,
     backend::Backend, signalled,
 };
 use imgctl_registry::{credentials::Secret, layout::Layout};
@@ -37,7 +37,8 @@ const DEFAULT_PORT: u16 = 5000;
        imgctl registry serve [OPTIONS] --store",
     after_help = "Prints the address when clients can connect, writes one line a request to stderr, and ends on
 SIGTERM or SIGINT after the requests in progress. Without --htpasswd and --token-file everyone who
-reaches it can pull and push, so it listens on 127.0.0.1:5000 unless --addr or --port is given. The
+reaches it can pull and push, so it listens on 127.0.0.1:5000 unless --addr or --port is given, and
+answers to addresses, to localhost, to this machine's own names and to those of --allow-host. The
 token may also be given in the variable IMGCTL_REGISTRY_TOKEN.
 
 With --store, localhost/etcd:v1 is served as etcd:v1 and localhost/etcd:v1, quay.io/a/b:v1 as a/b:v1
@@ -78,6 +79,10 @@ pub(crate) struct ServeArgs {
     /// Port to listen on, on every address of this machine
     #[arg(short, long)]
     port: Option<u16>,
+
+    /// Without a login: another name under which clients reach this registry (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub(super) allow_host: Vec<String>,
 
     /// Users file with bcrypt passwords (`imgctl registry passwd`)
     #[arg(long, value_name = "FILE")]
@@ -165,11 +170,11 @@ enum LogFormat {
     Json,
 }
 
-/// Serves until a signal arrives.
-pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
+/// Serves until a signal arrives; without a login, under the names that are `known`.
+pub(crate) fn run(args: &ServeArgs, known: &Names, context: &Context) -> Result<()> {
     if args.store {
         let arbiter = args.registry.arbiter(context)?;
-        return serve(StoreBackend::new(context.store()?, &arbiter), args, context);
+        return serve(StoreBackend::new(context.store()?, &arbiter), (args, known), context);
     }
     // sealos serves from memory: here, from a directory that goes with the process.
     let scratch = match &args.place[..] {
@@ -200,20 +205,28 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> Result<()> {
     })?;
     if let Some(url) = &args.proxy {
         let upstream = upstream(None, url, args, context)?;
-        return serve(ProxyBackend::new(layout, upstream), args, context);
+        return serve(ProxyBackend::new(layout, upstream), (args, known), context);
     }
     if args.cache.is_empty() {
         if args.proxy_ttl.is_some() {
             return Err(Error::usage("--proxy-ttl is for --proxy and --cache"));
         }
-        return serve(LayoutBackend::new(layout), args, context);
+        return serve(LayoutBackend::new(layout), (args, known), context);
     }
     let limit = args.cache_size.as_deref().map(duration::bytes).transpose()?;
-    serve(ProxyBackend::of_several(layout, upstreams(args, context)?, limit), args, context)
+    serve(
+        ProxyBackend::of_several(layout, upstreams(args, context)?, limit),
+        (args, known),
+        context,
+    )
 }
 
-fn serve(backend: impl Backend, args: &ServeArgs, context: &Context) -> Result<()> {
-    let options = options(args, context)?;
+fn serve(
+    backend: impl Backend,
+    (args, known): (&ServeArgs, &Names),
+    context: &Context,
+) -> Result<()> {
+    let options = options(args, known, context)?;
     let server = Server::bind(&options, Arc::new(backend))?;
     let _pid = args.pid_file.as_deref().map(PidFile::write).transpose()?;
     let is_cache = args.proxy.is_some() || !args.cache.is_empty();
@@ -233,7 +246,7 @@ fn directory(place: &[PathBuf]) -> Result<&Path> {
     }
 }
 
-fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
+fn options(args: &ServeArgs, known: &Names, context: &Context) -> Result<ServeOptions> {
     let token = match &args.token_file {
         Some(path) => Some(read_token(path)?),
         None => context.environment.text(TOKEN)?.map(Secret::new),
@@ -261,6 +274,8 @@ fn options(args: &ServeArgs, context: &Context) -> Result<ServeOptions> {
         deletion: args.delete,
         sparse: args.sparse,
         limits: Limits::default(),
+        // Browsers let any page reach a registry that needs no login.
+        names: is_open.then(|| known.clone()),
         candid: false,
         log: is_logged.then(|| {
             let log = move |access: &Access| log(access, format);

@@ -74,6 +74,31 @@ fn a_name_that_leads_inside_gets_no_password_for_a_registry_outside() {
 }
 
 #[test]
+fn a_token_server_on_another_port_gets_no_password_in_the_clear() {
+    let server = || Fake::start(|_| Answer::new("200 OK", &[], br#"{"token":"t"}"#));
+    let (registry, other) = (server(), server());
+    let client = client(None);
+    let place = client.place(&endpoint(&registry.host, "app"), &registry.host, false).unwrap();
+    let realm = |fake: &Fake| format!("http://{}/token", fake.host);
+    let error = token_error(&client, &place, &realm(&other), true);
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+    assert!(error.to_string().contains("another port"), "{error}");
+    assert!(other.log.lock().unwrap().is_empty(), "it was asked");
+    // Without a password, and on the registry's own port, it is asked.
+    for (fake, secret) in [(&other, false), (&registry, true)] {
+        let login = || Credential { login: me().unwrap(), source: "here".to_owned() };
+        let (credential, scopes) = (secret.then(login), Scopes::default());
+        let realm = realm(fake);
+        let asked = client.shared.run(async {
+            let token = auth::fetch_token(&place, &realm, None, &scopes, credential.as_ref()).await;
+            Ok(token.is_ok())
+        });
+        assert!(asked.unwrap(), "{realm}");
+        assert_eq!(fake.asked("GET", "/token").len(), 1);
+    }
+}
+
+#[test]
 fn a_proxy_may_be_inside_and_makes_no_registry_a_near_one() {
     let proxy = Fake::start(|_| Answer::new("502 Bad Gateway", &[], b""));
     let port = proxy.host.rsplit(':').next().unwrap();

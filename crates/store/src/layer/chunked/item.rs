@@ -2,12 +2,14 @@
 //! directions.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::layer::{Entry, EntryKind, Mtime, tar_writer};
+use crate::layer::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 use imgctl_base::image::{Digest, time};
 
 pub(super) const FILE: &str = "reg";
@@ -15,15 +17,15 @@ pub(super) const CHUNK: &str = "chunk";
 /// A frame with any part of the tar (not of containers/storage).
 pub(super) const RUN: &str = "run";
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Item {
     #[serde(rename = "type")]
     pub(super) kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    link_name: String,
+    pub(super) link_name: String,
     #[serde(skip_serializing_if = "is_zero")]
     mode: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -118,6 +120,29 @@ impl Item {
         (self.chunk_size, self.chunk_offset) = (length, position);
     }
 
+    /// Returns what the item says otherwise than the header of `entry` in the archive; times may be rounded.
+    /// `target` is what a hard link of the item's target leads to.
+    pub(super) fn differs_from(&self, entry: &Entry, target: &LayerPath) -> Option<&'static str> {
+        let own = Self::of(entry);
+        let is_same_link = match &entry.kind {
+            EntryKind::HardLink { target: of_entry } => {
+                target == of_entry || target.as_bytes() == own.link_name.as_bytes()
+            }
+            EntryKind::Symlink { .. } => self.link_name == own.link_name,
+            _ => true,
+        };
+        let checks = [
+            ("type", self.kind == own.kind),
+            ("target", is_same_link),
+            ("size", self.size == own.size),
+            ("mode", self.mode & 0o7777 == own.mode),
+            ("owner", (self.uid, self.gid) == (own.uid, own.gid)),
+            ("device", (self.dev_major, self.dev_minor) == (own.dev_major, own.dev_minor)),
+            ("extended attribute", self.xattrs == own.xattrs),
+        ];
+        checks.into_iter().find_map(|(what, is_same)| (!is_same).then_some(what))
+    }
+
     /// Returns what the header in the tar is made from, as bytes to compare.
     pub(super) fn header(&self) -> Vec<u8> {
         let header = Self {
@@ -131,6 +156,90 @@ impl Item {
         };
         // Text and numbers can always be written.
         serde_json::to_vec(&header).unwrap_or_default()
+    }
+}
+
+/// The members of an item that have a meaning.
+const MEMBERS: [&str; 17] = [
+    "type",
+    "name",
+    "linkName",
+    "mode",
+    "size",
+    "uid",
+    "gid",
+    "modtime",
+    "devMajor",
+    "devMinor",
+    "xattrs",
+    "digest",
+    "offset",
+    "endOffset",
+    "chunkSize",
+    "chunkOffset",
+    "chunkDigest",
+];
+
+/// Returns whether programs in Go, which do not mind the case of names, read a member that is not in `known` as
+/// one that is, or may do so.
+pub(super) fn is_misread(name: &str, known: &[&str]) -> bool {
+    !name.is_ascii() || known.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+pub(super) fn misread<E: de::Error>(name: &str) -> E {
+    E::custom(format!("it has a member `{name}` that programs read differently"))
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ItemVisitor)
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an entry")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Item, M::Error> {
+        let mut item = Item::default();
+        let mut seen = [false; MEMBERS.len()];
+        while let Some(key) = map.next_key::<String>()? {
+            let Some(index) = MEMBERS.iter().position(|member| *member == key) else {
+                if is_misread(&key, &MEMBERS) {
+                    return Err(misread(&key));
+                }
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if std::mem::replace(&mut seen[index], true) {
+                return Err(misread(&key));
+            }
+            match &*key {
+                "type" => item.kind = map.next_value()?,
+                "name" => item.name = map.next_value()?,
+                "linkName" => item.link_name = map.next_value()?,
+                "mode" => item.mode = map.next_value()?,
+                "size" => item.size = map.next_value()?,
+                "uid" => item.uid = map.next_value()?,
+                "gid" => item.gid = map.next_value()?,
+                "modtime" => item.modified = map.next_value()?,
+                "devMajor" => item.dev_major = map.next_value()?,
+                "devMinor" => item.dev_minor = map.next_value()?,
+                "xattrs" => item.xattrs = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                "digest" => item.digest = map.next_value()?,
+                "offset" => item.offset = map.next_value()?,
+                "endOffset" => item.end_offset = map.next_value()?,
+                "chunkSize" => item.chunk_size = map.next_value()?,
+                "chunkOffset" => item.chunk_offset = map.next_value()?,
+                _ => item.chunk_digest = map.next_value()?,
+            }
+        }
+        Ok(item)
     }
 }
 

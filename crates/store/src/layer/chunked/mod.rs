@@ -10,13 +10,18 @@
 //!
 //! Must not depend on how frames are cut or compressed, or on where blobs are stored.
 
+mod compare;
 mod item;
+mod lists;
 mod parts;
 mod plain;
 mod read;
 mod runs;
 mod write;
 
+pub(in crate::layer) use compare::{Comparison, Sums};
+pub(in crate::layer) use lists::List;
+pub use lists::check_annotations;
 pub use parts::parts;
 pub(in crate::layer) use plain::{LARGE_FILE, RunWriter};
 pub use read::{FOOTER, Position, Table, runs_of};
@@ -36,6 +41,10 @@ pub const CHECKSUM: &str = "io.github.containers.zstd-chunked.manifest-checksum"
 pub const POSITION: &str = "io.github.containers.zstd-chunked.manifest-position";
 /// `OFFSET:COMPRESSED:UNCOMPRESSED` of the headers.
 pub const HEADERS_POSITION: &str = "io.github.containers.zstd-chunked.tarsplit-position";
+
+/// Names that containers/storage had for the annotations before 1.44, and stargz-snapshotter has.
+const OLD_CHECKSUM: &str = "io.containers.zstd-chunked.manifest-checksum";
+const OLD_POSITION: &str = "io.containers.zstd-chunked.manifest-position";
 
 /// [`CHECKSUM`] of a list of frames alone.
 pub const RUNS_CHECKSUM: &str = "io.imgctl.layer.frames-checksum";

@@ -10,13 +10,14 @@ use std::os::unix::fs::FileExt as _;
 use serde::Deserializer;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::layer::chunked::item::{CHUNK, FILE, Item, RUN};
+use crate::layer::chunked::item::{CHUNK, FILE, Item, RUN, is_misread, misread};
 use crate::layer::chunked::runs::{Key, Runs};
 use crate::layer::chunked::{
-    CHECKSUM, FOOTER_MAGIC, POSITION, RUNS_CHECKSUM, RUNS_MAGIC, RUNS_POSITION, SKIPPABLE,
-    TABLE_TYPE, plain,
+    CHECKSUM, FOOTER_MAGIC, OLD_CHECKSUM, OLD_POSITION, POSITION, RUNS_CHECKSUM, RUNS_MAGIC,
+    RUNS_POSITION, TABLE_TYPE, plain,
 };
 use crate::layer::tar_header::BLOCK;
+use crate::layer::zstd_frames::is_skippable;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Digest;
 
@@ -27,11 +28,46 @@ const MOST: u64 = 128 << 20;
 /// Size of the footer with its frame's header, in bytes.
 pub const FOOTER: u64 = 72;
 
-/// Names that containers/storage had for the annotations before 1.44.
-const OLD_CHECKSUM: &str = "io.containers.zstd-chunked.manifest-checksum";
-const OLD_POSITION: &str = "io.containers.zstd-chunked.manifest-position";
 /// Size of the header of a skippable frame, in bytes.
 const SKIPPABLE_HEADER: u64 = 8;
+
+/// What a footer or an annotation says about the place of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Announced {
+    pub(super) offset: u64,
+    pub(super) compressed: u64,
+    pub(super) uncompressed: u64,
+}
+
+impl Announced {
+    /// Reads a footer that ends with `footer`.
+    pub(super) fn of_footer(footer: &[u8]) -> Option<Self> {
+        let footer = footer.last_chunk::<{ FOOTER as usize }>()?;
+        // A skippable frame of seven or, before containers/storage 1.44, of four numbers and the magic.
+        let has_frame = |at: usize, length: u8| {
+            let frame = footer.get(at..at + 8);
+            frame.is_some_and(|frame| is_skippable(&frame[..4]) && frame[4..] == [length, 0, 0, 0])
+        };
+        let start = match (has_frame(0, 64), has_frame(24, 40)) {
+            (true, _) => 8,
+            (false, true) => 32,
+            (false, false) => return None,
+        };
+        let word =
+            |at: usize| footer.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word));
+        let (offset, compressed) = (word(start)?, word(start + 8)?);
+        let (uncompressed, kind) = (word(start + 16)?, word(start + 24)?);
+        (kind == TABLE_TYPE).then_some(Self { offset, compressed, uncompressed })
+    }
+
+    /// Reads `OFFSET:COMPRESSED:UNCOMPRESSED:TYPE`.
+    pub(super) fn of_annotation(text: &str) -> Option<Self> {
+        let mut numbers = text.split(':').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        let (offset, compressed, uncompressed, kind) = (next()?, next()?, next()?, next()?);
+        (kind == TABLE_TYPE).then_some(Self { offset, compressed, uncompressed })
+    }
+}
 
 /// Where the table of a blob is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +96,12 @@ impl Position {
             .filter_map(|(digest, numbers)| annotations.get(digest).zip(annotations.get(numbers)));
         let (digest, numbers) = pairs.next()?;
         let digest = digest.parse().ok()?;
-        let mut numbers = numbers.split(':').map(str::parse);
-        let mut next = || numbers.next()?.ok();
-        let (offset, compressed, uncompressed, kind) = (next()?, next()?, next()?, next()?);
-        let digest = Some(digest);
-        let position = Self { offset, compressed, uncompressed, digest, plain: None };
-        (kind == TABLE_TYPE).then_some(position)?.bounded(size)
+        Self::of(Announced::of_annotation(numbers)?, Some(digest)).bounded(size)
+    }
+
+    fn of(announced: Announced, digest: Option<Digest>) -> Self {
+        let Announced { offset, compressed, uncompressed } = announced;
+        Self { offset, compressed, uncompressed, digest, plain: None }
     }
 
     /// Reads the last [`FOOTER`] bytes of a blob of `size` bytes.
@@ -81,23 +117,10 @@ impl Position {
                 Self { offset, compressed: length, uncompressed: length, digest: None, plain };
             return (version == plain::VERSION).then_some(position)?.bounded(size);
         }
-        // A skippable frame of seven or, before containers/storage 1.44, of four numbers and the magic.
-        let has_frame = |at: usize, length: u8| {
-            footer.get(at..at + 8) == Some(&[SKIPPABLE.as_slice(), &[length, 0, 0, 0]].concat())
-        };
-        let start = if magic != FOOTER_MAGIC && magic != RUNS_MAGIC {
+        if magic != FOOTER_MAGIC && magic != RUNS_MAGIC {
             return None;
-        } else if has_frame(0, 64) {
-            8
-        } else if has_frame(24, 40) {
-            32
-        } else {
-            return None;
-        };
-        let (offset, compressed) = (word(start)?, word(start + 8)?);
-        let (uncompressed, kind) = (word(start + 16)?, word(start + 24)?);
-        let position = Self { offset, compressed, uncompressed, digest: None, plain: None };
-        (kind == TABLE_TYPE).then_some(position)?.bounded(size)
+        }
+        Self::of(Announced::of_footer(footer)?, None).bounded(size)
     }
 
     fn bounded(self, size: u64) -> Option<Self> {
@@ -219,16 +242,7 @@ impl Table {
         let end =
             offset.checked_sub(SKIPPABLE_HEADER).ok_or_else(|| malformed("begins too early"))?;
         let mut reader = TableReader::default();
-        let mut deserializer = serde_json::Deserializer::from_reader(json);
-        let parsed = (&mut reader).deserialize(&mut deserializer);
-        let parsed = parsed.and_then(|()| deserializer.end());
-        if let Some(refused) = reader.refused {
-            return Err(refused);
-        }
-        parsed.map_err(|error| malformed("is not valid JSON").caused_by(error))?;
-        if reader.version != Some(1) {
-            return Err(malformed("is of another version"));
-        }
+        items(json, &mut |item| reader.item(item))?;
         reader.finish(end)
     }
 }
@@ -262,15 +276,12 @@ impl From<&Table> for Runs {
 /// Turns the entries of a table into frames, one after another.
 #[derive(Default)]
 struct TableReader {
-    version: Option<u32>,
     frames: Vec<Frame>,
     headers: blake3::Hasher,
     /// Where the next frame may begin.
     position: u64,
     /// The last file, whose chunks may follow.
     file: Option<FileChunks>,
-    /// Why the table is not accepted.
-    refused: Option<Error>,
 }
 
 /// A file with content and its chunks.
@@ -299,7 +310,28 @@ impl Chunk {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &mut TableReader {
+/// Parses the JSON of a table and passes on its items.
+pub(super) fn items(json: impl Read, each: &mut dyn FnMut(Item) -> Result<()>) -> Result<()> {
+    let mut reader = ItemReader { version: None, each, has_entries: false, refused: None };
+    let mut deserializer = serde_json::Deserializer::from_reader(json);
+    let parsed = (&mut reader).deserialize(&mut deserializer);
+    let parsed = parsed.and_then(|()| deserializer.end());
+    if let Some(refused) = reader.refused {
+        return Err(refused);
+    }
+    parsed.map_err(|error| malformed("is not valid JSON").caused_by(error))?;
+    if reader.version == Some(1) { Ok(()) } else { Err(malformed("is of another version")) }
+}
+
+struct ItemReader<'a> {
+    version: Option<u32>,
+    each: &'a mut dyn FnMut(Item) -> Result<()>,
+    has_entries: bool,
+    /// Why the table is not accepted.
+    refused: Option<Error>,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut ItemReader<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -307,7 +339,7 @@ impl<'de> DeserializeSeed<'de> for &mut TableReader {
     }
 }
 
-impl<'de> Visitor<'de> for &mut TableReader {
+impl<'de> Visitor<'de> for &mut ItemReader<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -317,8 +349,12 @@ impl<'de> Visitor<'de> for &mut TableReader {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
-                "version" => self.version = Some(map.next_value()?),
-                "entries" => map.next_value_seed(Entries(self))?,
+                "version" if self.version.is_none() => self.version = Some(map.next_value()?),
+                "entries" if !self.has_entries => {
+                    self.has_entries = true;
+                    map.next_value_seed(Entries(self))?;
+                }
+                _ if is_misread(&key, &["version", "entries"]) => return Err(misread(&key)),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -326,9 +362,9 @@ impl<'de> Visitor<'de> for &mut TableReader {
     }
 }
 
-struct Entries<'a>(&'a mut TableReader);
+struct Entries<'a, 'e>(&'a mut ItemReader<'e>);
 
-impl<'de> DeserializeSeed<'de> for Entries<'_> {
+impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -336,7 +372,7 @@ impl<'de> DeserializeSeed<'de> for Entries<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entries<'_> {
+impl<'de> Visitor<'de> for Entries<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -345,7 +381,7 @@ impl<'de> Visitor<'de> for Entries<'_> {
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut entries: S) -> Result<(), S::Error> {
         while let Some(item) = entries.next_element::<Item>()? {
-            if let Err(error) = self.0.item(item) {
+            if let Err(error) = (self.0.each)(item) {
                 self.0.refused = Some(error);
                 return Err(de::Error::custom("it is refused"));
             }

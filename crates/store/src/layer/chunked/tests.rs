@@ -1,6 +1,8 @@
 //! What is written is read again, versions share their frames, and a table that lies has no effect
 //! but an error or bytes of another digest.
 
+mod agreement;
+
 use std::io::{Read as _, Write as _};
 
 use proptest::prelude::*;

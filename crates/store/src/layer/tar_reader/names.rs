@@ -24,14 +24,14 @@ pub enum Names {
 
 /// Interprets the names of one tar.
 #[derive(Debug)]
-pub(super) struct Namer {
+pub(in crate::layer) struct Namer {
     kind: Names,
     limits: Limits,
     own_links: OwnLinks,
 }
 
 impl Namer {
-    pub(super) fn new(kind: Names, limits: Limits) -> Self {
+    pub(in crate::layer) fn new(kind: Names, limits: Limits) -> Self {
         Self { kind, limits, own_links: OwnLinks::default() }
     }
 
@@ -40,14 +40,14 @@ impl Namer {
     }
 
     /// Records an entry that has been read: the following ones may be below it.
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(in crate::layer) fn add(&mut self, entry: &Entry) {
         if self.kind != Names::Plain {
             self.own_links.add(entry);
         }
     }
 
     /// Returns the path of an entry of this name.
-    pub(super) fn entry(&mut self, name: &[u8]) -> Result<LayerPath> {
+    pub(in crate::layer) fn entry(&mut self, name: &[u8]) -> Result<LayerPath> {
         let path = self.path(name)?;
         if self.kind == Names::Plain {
             return Ok(path);
@@ -102,7 +102,7 @@ impl Namer {
     }
 
     /// Interprets a hard link's target like an entry's path, except for its last component.
-    pub(super) fn hard_link_target(&mut self, raw: &[u8]) -> Result<LayerPath> {
+    pub(in crate::layer) fn hard_link_target(&mut self, raw: &[u8]) -> Result<LayerPath> {
         let path = self.path(raw)?;
         if self.kind == Names::Plain {
             return Ok(path);

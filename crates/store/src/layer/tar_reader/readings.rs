@@ -119,7 +119,7 @@ pub(super) fn check_record(key: &[u8], value: &[u8]) -> Result<()> {
 pub(super) fn check_global(key: &[u8]) -> Result<()> {
     let families: [&[u8]; 5] = [b"GNU.", b"SCHILY.", b"SUN.", b"LIBARCHIVE.", b"RHT."];
     let is_ambiguous = families.iter().any(|family| key.starts_with(family))
-        || [pax::PATH, pax::LINKPATH, pax::SIZE, pax::UID, pax::GID].contains(&key)
+        || [pax::PATH, pax::LINKPATH, pax::SIZE, pax::UID, pax::GID, pax::MTIME].contains(&key)
         || [pax::CHARSET, b"charset", b"uname", b"gname"].contains(&key);
     if is_ambiguous {
         Err(refuse(format!("a global header sets `{}` for all entries", key.escape_ascii())))

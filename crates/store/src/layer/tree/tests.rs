@@ -105,6 +105,49 @@ fn hard_links_share_the_file_and_outlive_its_name() {
 }
 
 #[test]
+fn a_hard_link_says_of_its_file_what_the_file_says() {
+    let with = |link: &dyn Fn(&mut Entry), lines: &[&str]| {
+        let mut toc = toc(lines);
+        link(&mut toc.entries.last_mut().unwrap().entry);
+        toc
+    };
+    let attribute = |value: &[u8]| {
+        let value = value.to_vec();
+        move |entry: &mut Entry| drop(entry.xattrs.insert(b"user.a".to_vec(), value.clone()))
+    };
+    let apply = |layer: Toc| {
+        let mut lower = with(&attribute(b"1"), &["l=content"]);
+        lower.entries.extend(toc(&["s>x"]).entries);
+        let mut tree = Tree::from_layers([Arc::new(lower)]).unwrap();
+        tree.apply(layer).map_err(|error| error.to_string())
+    };
+    // Times, and attributes that only the file has, change nothing; symlinks have no mode.
+    let harmless: [(&[&str], &dyn Fn(&mut Entry)); 4] = [
+        (&["a", "b@a"], &|entry| entry.mtime.seconds = 7),
+        (&["b@l"], &|entry| entry.mtime.seconds = 7),
+        (&["b@l"], &attribute(b"1")),
+        (&["b@s"], &|entry| entry.mode = 0o4755),
+    ];
+    for (lines, link) in harmless {
+        assert_eq!(apply(with(link, lines)), Ok(()), "{lines:?}");
+    }
+    let cases: [(&[&str], &dyn Fn(&mut Entry), &str); 7] = [
+        (&["a", "b@a"], &|entry| entry.mode = 0o4644, "mode"),
+        (&["a", "a@a"], &|entry| entry.mode = 0o600, "mode"),
+        (&["b@l"], &|entry| entry.mode = 0o777, "mode"),
+        (&["a", "b@a"], &|entry| entry.uid = 1, "owner"),
+        (&["b@s"], &|entry| entry.gid = 1, "owner"),
+        (&["a", "b@a"], &attribute(b""), "`user.a`"),
+        (&["b@l"], &attribute(b"2"), "`user.a`"),
+    ];
+    for (lines, link, what) in cases {
+        let error = apply(with(link, lines)).unwrap_err();
+        let name = if lines[1..].contains(&"a@a") { "`/a`" } else { "`/b`" };
+        assert!(error.contains(name) && error.contains(what), "{lines:?}: {error}");
+    }
+}
+
+#[test]
 fn hard_links_precede_the_opaque_marker_that_replaces_their_target() {
     let cases: &[(&[&str], Option<&str>)] = &[
         (&["b@a", "a/.wh..wh..opq"], Some("a/:- b:0")),

@@ -9,11 +9,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::{self, Errno};
 
-use crate::layer::{Entry, EntryKind, LayerPath};
+use crate::layer::entry::{SELINUX, is_left_out};
+use crate::layer::{Entry, LayerPath, links};
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::xattr;
 
-use super::{Form, Privilege};
+use super::{Form, LowerFile, Privilege};
 
 /// Zero seconds and nanoseconds.
 pub(super) const EPOCH: Timestamps = timestamps(0, 0);
@@ -23,6 +25,8 @@ pub(super) const DEVICES: &str = "device nodes were skipped: only root can creat
 const OWNERS: &str = "owners were not set: only root can change the owner of files";
 const XATTRS: &str =
     "extended attributes were skipped: the file system or the system's policy does not accept them";
+
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Returns the same access and modification time. Nanoseconds out of range are clamped, because the
 /// kernel gives them a special meaning.
@@ -144,6 +148,39 @@ impl Attributes {
         .doing(|| "cannot set its time".to_owned())
     }
 
+    /// Refuses a hard link whose header says something else of its file than the file's own has: see
+    /// [`links`]. What could not be set does not count.
+    pub(super) fn check_link(&self, link: &Entry, file: &LowerFile) -> Result<()> {
+        let doing = || "cannot examine the file that it is a link to".to_owned();
+        let found = Metadata::at(&file.directory, &*file.name).doing(doing)?;
+        let is_root = self.identity.privilege == Privilege::Root;
+        // The kernel may clear the set-group-ID bit of an ordinary user's file.
+        let bits = if is_root { 0o7777 } else { 0o5777 };
+        if found.kind != FileKind::Symlink && (link.mode ^ found.mode) & bits != 0 {
+            return Err(links::differs(link, "mode"));
+        }
+        if is_root && (link.uid, link.gid) != (found.uid, found.gid) {
+            return Err(links::differs(link, "owner"));
+        }
+        // In a user namespace, the kernel writes capabilities in another form.
+        if link.xattrs.is_empty() || !self.may_make_devices {
+            return Ok(());
+        }
+        let present = xattr::read_at(&file.directory, &file.name).doing(doing)?;
+        for (name, value) in &link.xattrs {
+            let escaped = self.escape(name);
+            let own = present.get(escaped.as_deref().unwrap_or(name));
+            let differs = match own {
+                Some(own) => own != value,
+                None => name == CAPABILITY,
+            };
+            if name != SELINUX && differs {
+                return Err(links::differs(link, &format!("`{}`", name.escape_ascii())));
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the extended attributes of a directory that a new entry describes. Keeps the
     /// attributes that overlayfs uses and the security label, which do not belong to the image.
     pub(super) fn reset(&self, directory: BorrowedFd<'_>) -> Result<()> {
@@ -153,7 +190,7 @@ impl Attributes {
             let ours = |prefix: &&[u8]| {
                 name.starts_with(prefix) && !name[prefix.len()..].starts_with(b"overlay.")
             };
-            if name == b"security.selinux" || self.overlay_prefix.as_ref().is_some_and(ours) {
+            if name == SELINUX || self.overlay_prefix.as_ref().is_some_and(ours) {
                 continue;
             }
             match xattr::remove(directory, name) {
@@ -267,8 +304,7 @@ impl Attributes {
             match outcome {
                 Ok(()) => {}
                 Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS)
-                    if self.identity.privilege == Privilege::User
-                        || name != b"security.capability" =>
+                    if self.identity.privilege == Privilege::User || name != CAPABILITY =>
                 {
                     self.note(XATTRS, &entry.path);
                 }
@@ -290,13 +326,6 @@ impl Attributes {
         let rest = name.strip_prefix(prefix)?;
         Some([prefix, b"overlay.", rest].concat())
     }
-}
-
-/// Returns whether an attribute of an image's file is left out: labels belong to the host's policy,
-/// and `user.*` exists only for regular files and directories (xattr(7)).
-pub(crate) fn is_left_out(kind: &EntryKind, name: &[u8]) -> bool {
-    let takes_user = matches!(kind, EntryKind::File { .. } | EntryKind::Directory);
-    name == b"security.selinux" || name.starts_with(b"user.") && !takes_user
 }
 
 /// Returns whether `path` is `directory` or below it.

@@ -351,6 +351,9 @@ fn what_readers_disagree_about_is_refused_with_its_name() {
         (vec![pax(&[("hdrcharset", "UTF-16")]), file("f", "")], "`hdrcharset`"),
         (vec![special(b'g', records(&[("uid", "1")])), file("f", "")], "global"),
         (vec![special(b'g', records(&[("GNU.sparse.name", "x")])), file("f", "")], "global"),
+        (vec![special(b'g', records(&[("mtime", "5")])), file("f", "")], "global"),
+        (vec![pax(&[("SCHILY.xattr.system.posix_acl_access", "x")]), file("f", "")], "`f`"),
+        (vec![pax(&[("SCHILY.xattr.system.posix_acl_default", "x")]), file("f", "")], "`f`"),
         (vec![special(b'L', "\0"), file("f", "")], "long name is empty"),
         (
             vec![

@@ -52,6 +52,47 @@ fn metadata_is_set_whatever_comes_later() {
 }
 
 #[test]
+fn a_hard_link_changes_nothing_of_its_file() {
+    let apply = |change: &dyn Fn(&mut Entry)| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
+        let mut file = entry("f a x").0;
+        file.xattrs.insert(b"user.a".to_vec(), b"1".to_vec());
+        unpacker.apply(&file, &mut &b"x"[..], &NoLowerFiles).unwrap();
+        unpacker.apply(&entry("l s a").0, &mut &b""[..], &NoLowerFiles).unwrap();
+        for (line, is_symlink) in [("h b a", false), ("h a a", false), ("h t s", true)] {
+            let mut link = entry(line).0;
+            change(&mut link);
+            let applied = unpacker.apply(&link, &mut &b""[..], &NoLowerFiles);
+            if is_symlink {
+                return applied.map_err(|error| error.to_string());
+            }
+            applied.map_err(|error| error.to_string())?;
+        }
+        Ok(Applied::Yes)
+    };
+    assert_eq!(apply(&|_| {}), Ok(Applied::Yes));
+    assert_eq!(apply(&|link| link.mtime.seconds = 7), Ok(Applied::Yes));
+    let mut changes: Vec<(&dyn Fn(&mut Entry), &str)> = vec![
+        (&|link| link.mode = 0o4644, "another mode"),
+        (&|link| link.mode = 0o600, "another mode"),
+    ];
+    let is_root = privilege() == Privilege::Root && !attributes::in_user_namespace();
+    let capability =
+        |link: &mut Entry| drop(link.xattrs.insert(b"security.capability".to_vec(), vec![1]));
+    let other = |link: &mut Entry| drop(link.xattrs.insert(b"user.a".to_vec(), vec![1]));
+    if is_root {
+        changes.push((&|link| link.uid = 9, "another owner"));
+        changes.push((&capability, "`security.capability`"));
+        changes.push((&other, "`user.a`"));
+    }
+    for (change, why) in changes {
+        let error = apply(change).unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+    }
+}
+
+#[test]
 fn xattrs_are_set_escaped_and_renewed() {
     let directory = tempfile::tempdir().unwrap();
     let form = Form::Overlay { user_xattrs: true };

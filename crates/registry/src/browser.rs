@@ -1,0 +1,37 @@
+//! What the head of a request says about the page that may have sent it. A server of this machine is reached
+//! by every page that a browser here shows: by requests of other sites, and by a foreign name that was made
+//! to lead here ("DNS rebinding"). Browsers say what they asked for, and who did.
+//!
+//! Must not know what is served, or what follows from it.
+
+use http::header::{HOST, HeaderMap, HeaderName, ORIGIN};
+use http::request::Parts;
+
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Returns the one host and port that a request asks; `None` if it names none, or several.
+pub fn host(head: &Parts) -> Option<&str> {
+    let mut values = head.headers.get_all(HOST).iter();
+    let named = match values.next() {
+        Some(value) => Some(value.to_str().ok()?),
+        None => None,
+    };
+    // HTTP/2 has it in the address; HTTP/1.1 may have it there as well.
+    let authority = head.uri.authority().map(http::uri::Authority::as_str);
+    let host = named.or(authority)?;
+    let is_one = values.next().is_none() && authority.is_none_or(|name| name == host);
+    (is_one && !host.is_empty()).then_some(host)
+}
+
+/// Returns whether a page of one of these schemes and this host, or the person at the browser, or a program
+/// that is none, has sent a request.
+pub fn is_own(headers: &HeaderMap, schemes: &[&str], host: &str) -> bool {
+    let is_origin = |value: &[u8]| {
+        schemes.iter().any(|scheme| value == format!("{scheme}://{host}").as_bytes())
+    };
+    headers.get_all(ORIGIN).iter().all(|value| is_origin(value.as_bytes()))
+        && headers
+            .get_all(SITE)
+            .iter()
+            .all(|value| [&b"same-origin"[..], b"none"].contains(&value.as_bytes()))
+}
