@@ -104,9 +104,11 @@ fn hard_links_share_the_file_and_outlive_its_name() {
     }
 }
 
+type Change<'a> = &'a dyn Fn(&mut Entry);
+
 #[test]
 fn a_hard_link_says_of_its_file_what_the_file_says() {
-    let with = |link: &dyn Fn(&mut Entry), lines: &[&str]| {
+    let with = |link: Change<'_>, lines: &[&str]| {
         let mut toc = toc(lines);
         link(&mut toc.entries.last_mut().unwrap().entry);
         toc
@@ -122,7 +124,7 @@ fn a_hard_link_says_of_its_file_what_the_file_says() {
         tree.apply(layer).map_err(|error| error.to_string())
     };
     // Times, and attributes that only the file has, change nothing; symlinks have no mode.
-    let harmless: [(&[&str], &dyn Fn(&mut Entry)); 4] = [
+    let harmless: [(&[&str], Change<'_>); 4] = [
         (&["a", "b@a"], &|entry| entry.mtime.seconds = 7),
         (&["b@l"], &|entry| entry.mtime.seconds = 7),
         (&["b@l"], &attribute(b"1")),
@@ -131,7 +133,7 @@ fn a_hard_link_says_of_its_file_what_the_file_says() {
     for (lines, link) in harmless {
         assert_eq!(apply(with(link, lines)), Ok(()), "{lines:?}");
     }
-    let cases: [(&[&str], &dyn Fn(&mut Entry), &str); 7] = [
+    let cases: [(&[&str], Change<'_>, &str); 7] = [
         (&["a", "b@a"], &|entry| entry.mode = 0o4644, "mode"),
         (&["a", "a@a"], &|entry| entry.mode = 0o600, "mode"),
         (&["b@l"], &|entry| entry.mode = 0o777, "mode"),

@@ -10,6 +10,8 @@ use crate::layer::scan::{Expected, Scanned, scan_file};
 use crate::layer::{Limits, Mtime};
 use imgctl_base::error::Result;
 
+type Change<'a> = &'a dyn Fn(&mut Value);
+
 fn stored(blob: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(blob).unwrap();
@@ -94,7 +96,7 @@ fn a_list_says_what_the_archive_says() {
 
     let large = entry("large");
     let other = json!(Digest::of(b"other").to_string());
-    let changes: [(&str, &dyn Fn(&mut Value)); 17] = [
+    let changes: [(&str, Change<'_>); 17] = [
         ("`/bin/evil` in the place of `/bin/file07`", &|list| {
             list["entries"][entry("bin/file07")]["name"] = json!("bin/evil");
         }),
@@ -112,7 +114,7 @@ fn a_list_says_what_the_archive_says() {
             list["entries"][entry("hard")]["linkName"] = json!("last");
         }),
         ("another device to `/null`", &|list| {
-            list["entries"][entry("null")]["devMinor"] = json!(4)
+            list["entries"][entry("null")]["devMinor"] = json!(4);
         }),
         ("another size to `/last`", &|list| list["entries"][entry("last")]["size"] = json!(6)),
         ("another extended attribute to `/capable`", &|list| {
@@ -126,7 +128,7 @@ fn a_list_says_what_the_archive_says() {
             list["entries"][large + 1]["chunkDigest"] = other.clone();
         }),
         ("another content for `/large`", &|list| {
-            list["entries"][large]["chunkDigest"] = other.clone()
+            list["entries"][large]["chunkDigest"] = other.clone();
         }),
         ("chunks without order or digest for `/large`", &|list| {
             list["entries"][large + 1]["chunkOffset"] = json!(5);

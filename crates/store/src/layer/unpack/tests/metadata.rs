@@ -51,9 +51,11 @@ fn metadata_is_set_whatever_comes_later() {
     assert_eq!(at("").mtime(), 1000, "the root's time outlives a second round");
 }
 
+type Change<'a> = &'a dyn Fn(&mut Entry);
+
 #[test]
 fn a_hard_link_changes_nothing_of_its_file() {
-    let apply = |change: &dyn Fn(&mut Entry)| {
+    let apply = |change: Change<'_>| {
         let directory = tempfile::tempdir().unwrap();
         let mut unpacker = Unpacker::new(open(directory.path()), overlay(), privilege()).unwrap();
         let mut file = entry("f a x").0;
@@ -73,7 +75,7 @@ fn a_hard_link_changes_nothing_of_its_file() {
     };
     assert_eq!(apply(&|_| {}), Ok(Applied::Yes));
     assert_eq!(apply(&|link| link.mtime.seconds = 7), Ok(Applied::Yes));
-    let mut changes: Vec<(&dyn Fn(&mut Entry), &str)> = vec![
+    let mut changes: Vec<(Change<'_>, &str)> = vec![
         (&|link| link.mode = 0o4644, "another mode"),
         (&|link| link.mode = 0o600, "another mode"),
     ];
