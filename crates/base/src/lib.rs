@@ -11,6 +11,7 @@ pub mod image;
 pub mod place;
 pub mod progress;
 pub mod quote;
+pub mod re2;
 pub mod schema;
 pub mod secret;
 pub mod semver;

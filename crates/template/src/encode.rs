@@ -1,6 +1,8 @@
 //! Writes YAML and JSON as Helm's `toYaml` and `toJson` do: sorted keys, lists not indented below
 //! their key, and strings quoted only where YAML 1.1 would read another type.
 
+use std::cmp::Ordering;
+
 use base64::Engine as _;
 
 use crate::budget::Size;
@@ -62,7 +64,8 @@ fn node(
     }
     match value {
         Value::Map(map) if map.len() > 0 => {
-            let members = map.members();
+            let mut members = map.members();
+            members.sort_by(|(a, _), (b, _)| in_order(a, b));
             for (index, (key, item)) in members.iter().enumerate() {
                 begin(out, indent, place, index);
                 if key.contains('\n') || key.len() > LONGEST_KEY {
@@ -94,11 +97,44 @@ fn node(
             }
             // The lines of a block scalar are indented one level below the enclosing collection.
             let column = column(out);
+            let indent = if place == Place::Top { 2 } else { indent };
             out.push_str(&leaf(other, indent, column, layout));
             out.push('\n');
         }
     }
     Ok(())
+}
+
+/// Compares keys as go-yaml sorts them: numbers within keys by their value, letters after other characters.
+fn in_order(a: &str, b: &str) -> Ordering {
+    let is_digit = |c: &&char| c.is_ascii_digit();
+    let (left, right): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let Some(at) = left.iter().zip(&right).position(|(a, b)| a != b) else {
+        return left.len().cmp(&right.len());
+    };
+    let (a, b) = (left[at], right[at]);
+    let before = left[..at].iter().rev().take_while(is_digit);
+    match (a.is_alphabetic(), b.is_alphabetic()) {
+        (true, true) => return a.cmp(&b),
+        // After a digit, a letter is first.
+        (is_letter, other) if is_letter != other => {
+            return if is_letter == (before.count() > 0) {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            };
+        }
+        _ => {}
+    }
+    // A zero counts, if it continues a number.
+    let continues = (a == '0' || b == '0') && before.clone().any(|digit| *digit != '0');
+    let number = |text: &[char]| {
+        let digits: String = text[at..].iter().take_while(is_digit).collect();
+        let value = if continues { format!("1{digits}") } else { digits.clone() };
+        let value = value.trim_start_matches('0').to_owned();
+        (value.len(), value, digits.len())
+    };
+    number(&left).cmp(&number(&right)).then(a.cmp(&b))
 }
 
 /// Writes what precedes entry `index` of a collection.
@@ -470,4 +506,71 @@ fn is_time(text: &str) -> bool {
         && bytes.first().is_some_and(u8::is_ascii_digit)
         && bytes.iter().filter(|b| **b == b':').count() >= 2
         && bytes.iter().all(|b| b.is_ascii_digit() || b":.+-Zz ".contains(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_order_of_go_yaml() {
+        let sorted = [
+            "",
+            "_",
+            "1",
+            "1a",
+            "1_",
+            "2",
+            "9",
+            "01",
+            "10",
+            "A",
+            "a",
+            "a1",
+            "a01",
+            "a9",
+            "a10",
+            "a_b",
+            "aB",
+            "ab",
+            "mirror_percent",
+            "mirrorPercent",
+        ];
+        for (at, a) in sorted.iter().enumerate() {
+            for (other, b) in sorted.iter().enumerate() {
+                // Leading zeros come after the same number, and before the next.
+                if ![*a, *b].contains(&"01") && ![*a, *b].contains(&"a01") {
+                    assert_eq!(in_order(a, b), at.cmp(&other), "{a} {b}");
+                }
+            }
+        }
+        assert_eq!(in_order("01", "1"), Ordering::Greater);
+        assert_eq!(in_order("01", "2"), Ordering::Less);
+    }
+
+    #[test]
+    fn the_order_is_total() {
+        bolero::check!().with_type::<[Vec<u8>; 3]>().for_each(|all| {
+            let text = |of: &Vec<u8>| -> String {
+                of.iter()
+                    .map(|byte| ['0', '1', '2', 'a', 'b', '_', '.'][usize::from(byte % 7)])
+                    .collect()
+            };
+            let [a, b, c] = [text(&all[0]), text(&all[1]), text(&all[2])];
+            assert_eq!(in_order(&a, &b), in_order(&b, &a).reverse(), "{a} {b}");
+            if in_order(&a, &b).is_le() && in_order(&b, &c).is_le() {
+                assert!(in_order(&a, &c).is_le(), "{a} {b} {c}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_long_text_alone_continues_in_the_third_column() {
+        let text = to_yaml(&Value::text("word ".repeat(20).trim())).unwrap();
+        assert_eq!(
+            text.lines().nth(1).map(|line| line.starts_with("  word")),
+            Some(true),
+            "{text}"
+        );
+    }
 }

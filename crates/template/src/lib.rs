@@ -20,4 +20,5 @@ pub mod yaml;
 
 pub use dialect::{CHART_STACK, Dialect, Missing};
 pub use engine::{Engine, Template};
+pub use print::float as go_float;
 pub use value::Value;

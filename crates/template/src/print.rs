@@ -96,7 +96,7 @@ pub(crate) fn to_text(value: &Value) -> String {
 }
 
 /// Formats a float as `%v`: the shortest digits, with an exponent below 1e-4 and from 1e6.
-pub(crate) fn float(value: f64) -> String {
+pub fn float(value: f64) -> String {
     if !value.is_finite() {
         return not_finite(value);
     }

@@ -10,8 +10,8 @@ use crate::ui::table::{Table, human};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_build::build::embedding::{Report, ReportedImage};
 use imgctl_build::build::options::{EmbedOptions, LockUse};
-use imgctl_build::embed::{Skipped, plan::Naming, search::SearchOptions};
-use imgctl_template::yaml;
+use imgctl_build::embed::search::{self, SearchOptions};
+use imgctl_build::embed::{Skipped, plan::Naming};
 
 /// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.
 const KUBERNETES: &str = "v1.34.0";
@@ -141,10 +141,7 @@ fn values(text: &str) -> Result<(Option<String>, Value)> {
         _ => (None, text),
     };
     let content = std::fs::read_to_string(file).path("read the values in", file)?;
-    let values = match content.trim() {
-        "" => Value::Null,
-        _ => yaml::parse(&content).context(|| format!("cannot use the values in {file}"))?,
-    };
+    let values = search::values(&content).context(|| format!("cannot use the values in {file}"))?;
     Ok((chart, values))
 }
 
@@ -245,9 +242,10 @@ mod tests {
     #[test]
     fn values_may_be_for_one_chart() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(&file, "a: 1\n").unwrap();
+        std::fs::write(&file, "a: 0\nb: {c: 1}\na: 1\n---\nb: {d: 2}\n").unwrap();
         let path = file.path().to_str().unwrap();
-        assert_eq!(values(path).unwrap(), (None, json!({"a": 1})));
+        assert_eq!(values(path).unwrap(), (None, json!({"a": 1, "b": {"c": 1, "d": 2}})));
+        std::fs::write(&file, "a: 1\n").unwrap();
         let one = values(&format!("web={path}")).unwrap();
         assert_eq!(one, (Some("web".to_owned()), json!({"a": 1})));
         assert!(values("web=/nowhere").is_err());

@@ -8,6 +8,7 @@ use crate::build::items::{Node, SourceTree as _};
 use crate::build::step_cache::{FileState, StatCache};
 use crate::embed::ContextFiles;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::root::Root;
 use imgctl_base::settings::{MAX_SETTINGS, SETTINGS_FILE, Settings};
 use imgctl_store::layer::{EntryKind, LayerPath};
 
@@ -46,27 +47,36 @@ impl<'a> Files<'a> {
 impl ContextFiles for Files<'_> {
     fn list(&self, directory: &str) -> Result<Vec<String>> {
         let path = LayerPath::parse(directory.as_bytes())?;
-        if !path.is_root() && self.context.node(&path)? != Some(Node::Directory) {
-            return Ok(Vec::new());
-        }
         let mut files = Vec::new();
-        let items = self.context.below(&path)?;
-        for item in &items {
-            let path = &item.entry.path;
-            let is_file = match &item.entry.kind {
-                EntryKind::File { .. } => true,
-                // A symlink to a file of the context counts as a file.
-                EntryKind::Symlink { .. } => self.context.open(path).is_ok(),
-                _ => false,
-            };
-            match std::str::from_utf8(path.as_bytes()) {
-                Ok(path) if is_file => files.push(path.to_owned()),
-                Err(_) if is_file => tracing::debug!("skipping {path}: its name is not UTF-8"),
-                _ => {}
+        let is_linked = prefixes(&path).chain([Ok(path.clone())]).any(|path| {
+            matches!(path.and_then(|p| self.context.node(&p)), Ok(Some(Node::Symlink(_))))
+        });
+        if is_linked {
+            Linked::new(self.context)?.add(&path, &mut files)?;
+        } else if path.is_root() || self.context.node(&path)? == Some(Node::Directory) {
+            let items = self.context.below(&path)?;
+            let mut linked = None;
+            for item in &items {
+                let path = &item.entry.path;
+                match &item.entry.kind {
+                    EntryKind::File { .. } => push(path, &mut files),
+                    // A symlink to a file of the context counts as a file.
+                    EntryKind::Symlink { .. } if self.context.open(path).is_ok() => {
+                        push(path, &mut files);
+                    }
+                    EntryKind::Symlink { .. } => {
+                        let linked = match &mut linked {
+                            Some(linked) => linked,
+                            none => none.insert(Linked::new(self.context)?),
+                        };
+                        linked.add(path, &mut files)?;
+                    }
+                    _ => {}
+                }
             }
-        }
-        if self.known.is_some() {
-            self.context.keep(path, items);
+            if self.known.is_some() {
+                self.context.keep(path, items);
+            }
         }
         files.sort_unstable();
         Ok(files)
@@ -95,5 +105,142 @@ impl ContextFiles for Files<'_> {
 
     fn remember_nothing(&self, path: &str) {
         self.ask(path, StatCache::remember_nothing);
+    }
+}
+
+/// Returns the directories that a path leads through.
+fn prefixes(path: &LayerPath) -> impl Iterator<Item = Result<LayerPath>> + '_ {
+    let bytes = path.as_bytes();
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    ends.map(|end| LayerPath::parse(&bytes[..end]))
+}
+
+/// Adds the path of a file.
+fn push(path: &LayerPath, files: &mut Vec<String>) {
+    match std::str::from_utf8(path.as_bytes()) {
+        Ok(path) => files.push(path.to_owned()),
+        Err(_) => tracing::debug!("skipping {path}: its name is not UTF-8"),
+    }
+}
+
+/// Maximum number of files below links to directories.
+const MOST_LINKED: usize = 100_000;
+/// Maximum nesting depth of directories below such a link.
+const DEEPEST: usize = 64;
+
+/// Lists what is below links to directories of the context, a directory not within itself.
+struct Linked<'a> {
+    context: &'a ContextTree,
+    root: Root,
+    left: usize,
+}
+
+impl<'a> Linked<'a> {
+    fn new(context: &'a ContextTree) -> Result<Self> {
+        Ok(Self { context, root: Root::open(context.path())?, left: MOST_LINKED })
+    }
+
+    /// Adds the files below `link`, if it leads to a directory.
+    fn add(&mut self, link: &LayerPath, files: &mut Vec<String>) -> Result<()> {
+        let mut above: Vec<_> = self.identity(&LayerPath::root()).into_iter().collect();
+        for path in prefixes(link) {
+            above.extend(self.identity(&path?));
+        }
+        self.directory(link, &mut above, files)
+    }
+
+    /// Returns what tells a directory from others.
+    fn identity(&self, path: &LayerPath) -> Option<(u64, u64)> {
+        let metadata = self.root.metadata(path.as_path()).ok()?;
+        metadata.is_directory().then_some((metadata.dev, metadata.ino))
+    }
+
+    /// Recursion: [`DEEPEST`] bounds it.
+    fn directory(
+        &mut self,
+        path: &LayerPath,
+        above: &mut Vec<(u64, u64)>,
+        files: &mut Vec<String>,
+    ) -> Result<()> {
+        let Some(identity) = self.identity(path) else { return Ok(()) };
+        if above.contains(&identity) || above.len() > DEEPEST {
+            tracing::debug!("skipping {path}: it leads back to a directory above it");
+            return Ok(());
+        }
+        above.push(identity);
+        for name in self.context.names(path)? {
+            self.left = self.left.checked_sub(1).ok_or_else(|| {
+                Error::new(
+                    Kind::BadContent,
+                    format!(
+                        "more than {MOST_LINKED} files are below links to directories ({path})"
+                    ),
+                )
+                .hint("leave such links out with the ignore rules of the context")
+            })?;
+            let path = path.join(&name);
+            if self.context.open(&path).is_ok() {
+                push(&path, files);
+            } else {
+                self.directory(&path, above, files)?;
+            }
+        }
+        above.pop();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use imgctl_kubefile::ignore::IgnoreRules;
+
+    #[test]
+    fn links_to_directories_of_the_context_are_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let of = |path: &str| place.path().join(path);
+        for directory in ["charts/a", "src/sub/templates", "src/hidden"] {
+            std::fs::create_dir_all(of(directory)).unwrap();
+        }
+        for file in [
+            "charts/a/Chart.yaml",
+            "src/sub/Chart.yaml",
+            "src/sub/templates/p.yaml",
+            "src/hidden/x",
+        ] {
+            std::fs::write(of(file), "x").unwrap();
+        }
+        for (target, link) in [
+            ("../../src/sub", "charts/a/sub"),
+            ("../src/sub", "charts/b"),
+            ("..", "charts/a/loop"),
+            ("nowhere", "charts/a/dangling"),
+            ("/etc", "charts/a/outside"),
+            ("Chart.yaml", "charts/a/file"),
+            ("../../src/hidden", "charts/a/hidden"),
+            ("src", "linked"),
+        ] {
+            symlink(target, of(link)).unwrap();
+        }
+        let rules = IgnoreRules::parse(b"charts/a/hidden\n").unwrap();
+        let context = ContextTree::new("here".to_owned(), Root::open(place.path()).unwrap(), rules);
+        let list = |directory| Files::of(&context).list(directory).unwrap();
+        assert_eq!(
+            list("charts"),
+            [
+                "charts/a/Chart.yaml",
+                "charts/a/file",
+                "charts/a/sub/Chart.yaml",
+                "charts/a/sub/templates/p.yaml",
+                "charts/b/Chart.yaml",
+                "charts/b/templates/p.yaml",
+            ]
+        );
+        assert_eq!(list("linked/sub"), ["linked/sub/Chart.yaml", "linked/sub/templates/p.yaml"]);
+        assert_eq!(list("linked").len(), 3);
+        let read = Files::of(&context).read("charts/a/sub/templates/p.yaml", 10).unwrap();
+        assert_eq!(read, b"x");
     }
 }

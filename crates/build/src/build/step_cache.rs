@@ -215,7 +215,7 @@ impl StepCache {
     }
 }
 
-const MAGIC: &[u8; 8] = b"imgstat2";
+const MAGIC: &[u8; 8] = b"imgstat3";
 /// Size of one record on disk, in bytes.
 const RECORD: usize = 16 + 8 + 16 + 16 + 32 + 1;
 /// Size of the hash at the end, in bytes.

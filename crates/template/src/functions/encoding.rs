@@ -81,13 +81,7 @@ fn or_message(a: &Call<'_>, outcome: Result<String, String>) -> Answer {
 }
 
 fn from_yaml(a: &Call<'_>) -> Answer {
-    decoded(a, yaml::parse_first(first_document(&text(a, 0))))
-}
-
-/// Cuts a text before its second document.
-fn first_document(text: &str) -> &str {
-    let start = if text.starts_with("---") { 3 } else { 0 };
-    text[start..].find("\n---").map_or(text, |end| &text[..=start + end])
+    decoded(a, yaml::parse_first(&text(a, 0)))
 }
 
 fn from_json(a: &Call<'_>) -> Answer {

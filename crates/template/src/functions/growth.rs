@@ -129,7 +129,9 @@ pub(super) fn lines(a: &[Value]) -> usize {
 pub(super) fn wrapped(a: &[Value]) -> usize {
     let last = a.len().saturating_sub(1);
     let newline = if last == 2 { length(a, 1) } else { 1 };
-    let breaks = counted(a, last, |byte| byte == b' ');
+    let spaces = counted(a, last, |byte| byte == b' ');
+    // Words that are longer than the width are divided.
+    let breaks = spaces.saturating_add(length(a, last) / count(a, 0).max(1));
     thrice(breaks.saturating_mul(newline).saturating_add(length(a, last)))
 }
 

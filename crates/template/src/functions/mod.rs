@@ -13,6 +13,7 @@
 mod attack;
 mod call;
 mod collections;
+mod decimal;
 mod encoding;
 mod environment;
 mod fixed;
@@ -20,9 +21,11 @@ mod format;
 mod growth;
 mod net;
 mod numbers;
+mod regexes;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod urls;
 mod values;
 mod versions;
 
@@ -42,10 +45,11 @@ pub(crate) use call::typed;
 type Entry = (&'static str, Growth, Body);
 type Table = HashMap<&'static str, Entry>;
 
-const SPRIG: [Group; 6] = [
+const SPRIG: [Group; 7] = [
     collections::GROUP,
     encoding::GROUP,
     numbers::GROUP,
+    regexes::GROUP,
     strings::GROUP,
     values::GROUP,
     versions::GROUP,

@@ -1,6 +1,7 @@
 //! Numbers. Integer arithmetic wraps, as in Go; division by zero is an error.
 
 use super::call::{Answer, Call, Group, float, int, text};
+use super::decimal::Decimal;
 use super::growth::Growth::{Flat, Fresh};
 use super::growth::{full, numbers};
 use crate::dialect::MOST_NUMBERS;
@@ -29,17 +30,22 @@ pub(super) const GROUP: Group = &[
     ("max", "**+", Flat, |a| extreme(a, i64::max)),
     ("min", "**+", Flat, |a| extreme(a, i64::min)),
     ("biggest", "**+", Flat, |a| extreme(a, i64::max)),
-    ("addf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).sum()))),
-    ("mulf", "*+", Flat, |a| Ok(Value::Float((0..a.len()).map(|at| float(a, at)).product()))),
-    ("add1f", "*", Flat, |a| Ok(Value::Float(float(a, 0) + 1.0))),
+    ("addf", "*+", Flat, |a| Ok(decimals(a, 0, Decimal::new(0.0), Decimal::plus))),
+    ("mulf", "*+", Flat, |a| Ok(decimals(a, 1, first(a), Decimal::times))),
+    ("add1f", "*", Flat, |a| Ok(Value::Float(first(a).plus(Decimal::new(1.0)).float()))),
     ("maxf", "**+", Flat, |a| {
         Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.max(float(a, at)))))
     }),
     ("minf", "**+", Flat, |a| {
         Ok(Value::Float((1..a.len()).fold(float(a, 0), |m, at| m.min(float(a, at)))))
     }),
-    ("subf", "**", Flat, |a| Ok(Value::Float(float(a, 0) - float(a, 1)))),
-    ("divf", "**", Flat, |a| Ok(Value::Float(float(a, 0) / float(a, 1)))),
+    ("subf", "*+", Flat, |a| Ok(decimals(a, 1, first(a), Decimal::minus))),
+    ("divf", "*+", Flat, |a| {
+        let quotient =
+            (1..a.len()).try_fold(first(a), |all, at| all.over(Decimal::new(float(a, at))));
+        let quotient = quotient.ok_or_else(|| "decimal division by 0".to_owned())?;
+        Ok(Value::Float(quotient.float()))
+    }),
     ("floor", "*", Flat, |a| Ok(Value::Float(float(a, 0).floor()))),
     ("ceil", "*", Flat, |a| Ok(Value::Float(float(a, 0).ceil()))),
     ("round", "***+", Flat, |a| {
@@ -57,6 +63,21 @@ pub(super) const GROUP: Group = &[
         range(int(a, 0), int(a, 1), int(a, 2))
     }),
 ];
+
+fn first(a: &Call<'_>) -> Decimal {
+    Decimal::new(float(a, 0))
+}
+
+/// Combines the arguments from one on.
+fn decimals(
+    a: &Call<'_>,
+    from: usize,
+    start: Decimal,
+    step: fn(Decimal, Decimal) -> Decimal,
+) -> Value {
+    let rest = (from..a.len()).map(|at| Decimal::new(float(a, at)));
+    Value::Float(rest.fold(start, step).float())
+}
 
 fn fold(a: &Call<'_>, start: i64, step: fn(i64, i64) -> i64) -> Answer {
     Ok(Value::Int((0..a.len()).map(|at| int(a, at)).fold(start, step)))

@@ -1,18 +1,13 @@
-//! Strings: trimming, case, splitting, names, paths, quoting, indenting, wrapping, regular expressions
-//! (Rust's syntax matches Go's RE2 except in corner cases), addresses of the web.
+//! Strings: trimming, case, splitting, names, paths, quoting, indenting, wrapping, addresses of the web.
 
 use std::collections::BTreeSet;
 
-use regex::{Regex, RegexBuilder};
-
 use super::call::{Answer, Call, Group, int, map, size, text};
 use super::growth::Growth::{Flat, Fresh};
-use super::growth::{self, divided, full, lines, replaced, searched, substituted};
+use super::growth::{self, divided, full, lines, replaced};
+use super::urls::Url;
 use crate::print::{cut, quoted, to_text};
 use crate::value::Value;
-
-/// Maximum length of a regular expression, in bytes: its syntax tree takes hundreds of times as much.
-const LONGEST_PATTERN: usize = 16 << 10;
 
 pub(super) const GROUP: Group = &[
     ("trim", "s", Fresh(full::<48, 3>), |a| Ok(Value::text(text(a, 0).trim()))),
@@ -25,8 +20,12 @@ pub(super) const GROUP: Group = &[
         let (suffix, text) = (text(a, 0), text(a, 1));
         Ok(Value::text(text.strip_suffix(suffix.as_ref()).unwrap_or(&text)))
     }),
-    ("upper", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_uppercase()))),
-    ("lower", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(text(a, 0).to_lowercase()))),
+    ("upper", "s", Fresh(full::<48, 8>), |a| {
+        Ok(Value::text(text(a, 0).chars().map(|c| single(c, c.to_uppercase())).collect::<String>()))
+    }),
+    ("lower", "s", Fresh(full::<48, 8>), |a| {
+        Ok(Value::text(text(a, 0).chars().map(|c| single(c, c.to_lowercase())).collect::<String>()))
+    }),
     ("title", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(title(&text(a, 0))))),
     ("untitle", "s", Fresh(full::<48, 8>), |a| {
         Ok(Value::text(initials(&text(a, 0), |c| c.to_lowercase().collect())))
@@ -50,8 +49,11 @@ pub(super) const GROUP: Group = &[
     }),
     ("split", "ss", Fresh(divided::<0, 1, 512>), |a| Ok(numbered(split(&text(a, 1), &text(a, 0))))),
     ("splitn", "sis", Fresh(divided::<0, 2, 512>), |a| {
-        let (separator, count, text) = (text(a, 0), size(a, 1, 1 << 20)?, text(a, 2));
-        Ok(numbered(text.splitn(count, &*separator).map(Value::text).collect()))
+        let (separator, text) = (text(a, 0), text(a, 2));
+        Ok(numbered(match usize::try_from(int(a, 1)) {
+            Ok(count) => split_most(&text, &separator, count),
+            Err(_) => split(&text, &separator),
+        }))
     }),
     ("snakecase", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(separated(&text(a, 0), '_')))),
     ("kebabcase", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(separated(&text(a, 0), '-')))),
@@ -90,76 +92,47 @@ pub(super) const GROUP: Group = &[
         Ok(Value::text(text(a, 0).chars().map(swap).collect::<String>()))
     }),
     ("wrap", "is", Fresh(growth::wrapped), |a| {
-        Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n")))
+        Ok(Value::text(wrapped(int(a, 0), &text(a, 1), "\n", false)))
     }),
     ("wrapWith", "iss", Fresh(growth::wrapped), |a| {
-        Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1))))
+        Ok(Value::text(wrapped(int(a, 0), &text(a, 2), &text(a, 1), true)))
     }),
-    ("urlParse", "s", Fresh(full::<48, 3>), |a| Ok(url_parts(&text(a, 0)))),
-    ("urlJoin", "m", Fresh(full::<48, 8>), |a| {
+    ("urlParse", "s", Fresh(full::<2048, 6>), |a| {
+        let url = Url::parse(&text(a, 0))?;
+        Ok(Value::map([
+            ("scheme", Value::text(&url.scheme)),
+            ("host", Value::text(&url.host)),
+            ("hostname", Value::text(url.hostname())),
+            ("path", Value::text(&url.path)),
+            ("query", Value::text(&url.query)),
+            ("opaque", Value::text(&url.opaque)),
+            ("fragment", Value::text(&url.fragment)),
+            ("userinfo", Value::text(&url.userinfo)),
+        ]))
+    }),
+    ("urlJoin", "m", Fresh(full::<48, 16>), |a| {
         let parts = map(a, 0)?;
         let part = |name: &str| parts.get(name).map_or_else(String::new, |v| to_text(&v));
-        let mut url = String::new();
-        if !part("scheme").is_empty() {
-            url.push_str(&part("scheme"));
-            url.push(':');
-        }
-        if !part("host").is_empty() || !part("scheme").is_empty() {
-            url.push_str("//");
-        }
-        for (mark, name, after) in [
-            ("", "userinfo", "@"),
-            ("", "host", ""),
-            ("", "path", ""),
-            ("?", "query", ""),
-            ("#", "fragment", ""),
-        ] {
-            if !part(name).is_empty() {
-                url.push_str(mark);
-                url.push_str(&part(name));
-                url.push_str(after);
-            }
-        }
-        Ok(Value::text(url))
-    }),
-    ("mustRegexMatch", "ss", Fresh(searched::<1>), |a| {
-        Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))
-    }),
-    ("regexMatch", "ss", Fresh(searched::<1>), |a| {
-        let matches = compiled(&text(a, 0)).is_ok_and(|regex| regex.is_match(&text(a, 1)));
-        Ok(Value::Bool(matches))
-    }),
-    ("regexFind", "ss", Fresh(searched::<2>), |a| {
-        let text = text(a, 1);
-        let found = compiled(&super::call::text(a, 0))?.find(&text).map(|m| m.as_str());
-        Ok(Value::text(found.unwrap_or("")))
-    }),
-    ("regexFindAll", "ssi", Fresh(searched::<160>), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let most = usize::try_from(int(a, 2)).unwrap_or(usize::MAX);
-        let found = regex.find_iter(&text).take(most);
-        Ok(Value::list(found.map(|m| Value::text(m.as_str()))))
-    }),
-    ("regexReplaceAll", "sss", Fresh(substituted), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let by = super::call::text(a, 2);
-        Ok(Value::text(regex.replace_all(&text, &*by)))
-    }),
-    ("regexReplaceAllLiteral", "sss", Fresh(substituted), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let by = super::call::text(a, 2);
-        Ok(Value::text(regex.replace_all(&text, regex::NoExpand(&by))))
-    }),
-    ("regexSplit", "ssi", Fresh(searched::<160>), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
-        let parts: Vec<Value> = match usize::try_from(int(a, 2)) {
-            Ok(most) => regex.splitn(&text, most).map(Value::text).collect(),
-            Err(_) => regex.split(&text).map(Value::text).collect(),
+        let url = Url {
+            scheme: part("scheme"),
+            opaque: part("opaque"),
+            userinfo: part("userinfo"),
+            host: part("host"),
+            path: part("path"),
+            query: part("query"),
+            fragment: part("fragment"),
         };
-        Ok(Value::list(parts))
+        Ok(Value::text(url.joined()))
     }),
-    ("regexQuoteMeta", "s", Fresh(full::<48, 8>), |a| Ok(Value::text(regex::escape(&text(a, 0))))),
 ];
+
+/// Returns a character in another case, unless that is several (Go's `upper "ß"` is `ß`).
+fn single(c: char, mut cased: impl Iterator<Item = char>) -> char {
+    match (cased.next(), cased.next()) {
+        (Some(only), None) => only,
+        _ => c,
+    }
+}
 
 fn trim_all(a: &Call<'_>) -> Answer {
     let set: BTreeSet<char> = text(a, 0).chars().collect();
@@ -180,11 +153,7 @@ fn base(a: &Call<'_>) -> Answer {
 
 fn dir(a: &Call<'_>) -> Answer {
     let text = text(a, 0);
-    Ok(Value::text(match text.rfind('/') {
-        None => ".",
-        Some(0) => "/",
-        Some(end) => &text[..end],
-    }))
+    Ok(Value::text(cleaned(text.rfind('/').map_or("", |end| &text[..=end]))))
 }
 
 fn ext(a: &Call<'_>) -> Answer {
@@ -197,9 +166,12 @@ fn is_absolute(a: &Call<'_>) -> Answer {
     Ok(Value::Bool(text(a, 0).starts_with('/')))
 }
 
-/// Go's `path.Clean`.
 fn clean(a: &Call<'_>) -> Answer {
-    let path = text(a, 0);
+    Ok(Value::text(cleaned(&text(a, 0))))
+}
+
+/// Go's `path.Clean`.
+fn cleaned(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -216,11 +188,11 @@ fn clean(a: &Call<'_>) -> Answer {
         }
     }
     let joined = parts.join("/");
-    Ok(Value::text(match (rooted, joined.is_empty()) {
+    match (rooted, joined.is_empty()) {
         (true, _) => format!("/{joined}"),
         (false, true) => ".".to_owned(),
         (false, false) => joined,
-    }))
+    }
 }
 
 fn repeat(a: &Call<'_>) -> Answer {
@@ -275,6 +247,23 @@ pub(super) fn split(text: &str, separator: &str) -> Vec<Value> {
     text.split(separator).map(Value::text).collect()
 }
 
+/// As [`split`], into at most `count` parts.
+fn split_most(text: &str, separator: &str, count: usize) -> Vec<Value> {
+    if !separator.is_empty() || count == 0 {
+        return text.splitn(count, separator).map(Value::text).collect();
+    }
+    let single = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let ends: Vec<usize> = single.skip(1).take(count).collect();
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for (index, end) in ends.iter().enumerate() {
+        let end = if index + 1 == count { text.len() } else { *end };
+        parts.push(Value::text(&text[start..end]));
+        start = end;
+    }
+    parts
+}
+
 /// Returns the map with keys `_0`, `_1`… that sprig's `split` returns.
 fn numbered(parts: Vec<Value>) -> Value {
     let members = parts.into_iter().zip(0..);
@@ -306,7 +295,6 @@ fn separated(text: &str, separator: char) -> String {
     out
 }
 
-/// Converts `http_server` to `HttpServer`.
 /// Go's `strings.Title`: a word begins after what is neither a letter, a digit nor `_`.
 fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -323,11 +311,41 @@ fn title(text: &str) -> String {
     out
 }
 
+/// Converts `http_server` and `HTTP_SERVER` to `HttpServer`; leading connectors and all but one of several stay.
 fn camelcase(a: &Call<'_>) -> Answer {
     let text = text(a, 0);
-    let words = text.split(|c: char| c == '_' || c == '-' || c.is_whitespace());
-    let camel: String = words.map(|word| initials(word, |c| c.to_uppercase().collect())).collect();
-    Ok(Value::text(camel))
+    let is_connector = |c: char| c == '_' || c == '-' || c.is_whitespace();
+    let upper = |c: char| c.to_uppercase().next().unwrap_or(c);
+    let lower = |c: char| c.to_lowercase().next().unwrap_or(c);
+    let mut out = String::with_capacity(text.len());
+    let start = text.find(|c| !is_connector(c)).unwrap_or(text.len());
+    out.push_str(&text[..start]);
+    let mut rest = text[start..].chars();
+    let Some(first) = rest.next() else { return Ok(Value::text(out)) };
+    // Whether the word has had upper-case letters alone.
+    let mut is_upper = first.is_uppercase();
+    let mut before = upper(first);
+    for c in rest {
+        let mut c = c;
+        if is_connector(c) && is_connector(before) {
+            out.push(before);
+            continue;
+        }
+        if is_connector(before) {
+            is_upper = c.is_uppercase();
+            c = upper(c);
+        } else {
+            if is_upper && c.is_uppercase() {
+                c = lower(c);
+            } else {
+                is_upper = false;
+            }
+            out.push(before);
+        }
+        before = c;
+    }
+    out.push(before);
+    Ok(Value::text(out))
 }
 
 /// Applies `show` to all arguments except nil and joins the results with spaces.
@@ -360,96 +378,34 @@ fn abbreviated(a: &[Value], width: usize, of: usize) -> Result<String, String> {
     Ok(text.chars().take(width - 3).collect::<String>() + "...")
 }
 
-/// Breaks lines at spaces; a word longer than the width is not split.
-fn wrapped(width: i64, text: &str, newline: &str) -> String {
+/// Breaks lines at spaces, `width` in bytes as in Go; words that are longer are divided at the width or, without
+/// `divides`, at their end.
+fn wrapped(width: i64, text: &str, newline: &str, divides: bool) -> String {
+    let newline = if newline.is_empty() { "\n" } else { newline }.as_bytes();
     let width = usize::try_from(width).unwrap_or(1).max(1);
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push_str(newline);
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while bytes.len() - at > width {
+        if bytes[at] == b' ' {
+            at += 1;
+            continue;
         }
-        out.push_str(word);
-        column += length;
+        let space = |from: &[u8]| from.iter().position(|byte| *byte == b' ');
+        let last = bytes[at..=at + width].iter().rposition(|byte| *byte == b' ');
+        let (end, next) = match last {
+            Some(space) => (at + space, at + space + 1),
+            None if divides => (at + width, at + width),
+            None => match space(&bytes[at + width..]) {
+                Some(space) => (at + width + space, at + width + space + 1),
+                None => break,
+            },
+        };
+        out.extend_from_slice(&bytes[at..end]);
+        out.extend_from_slice(newline);
+        at = next;
     }
-    out
-}
-
-fn url_parts(url: &str) -> Value {
-    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = match rest.split_once("://") {
-        Some((scheme, rest)) => (scheme, Some(rest)),
-        None => match rest.strip_prefix("//") {
-            Some(rest) => ("", Some(rest)),
-            None => ("", None),
-        },
-    };
-    let (authority, path) = match rest {
-        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        None => ("", url.split(['?', '#']).next().unwrap_or("")),
-    };
-    let (userinfo, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    Value::map([
-        ("scheme", Value::text(scheme)),
-        ("host", Value::text(host)),
-        ("hostname", Value::text(name.trim_matches(['[', ']']))),
-        ("path", Value::text(path)),
-        ("query", Value::text(query)),
-        ("opaque", Value::text("")),
-        ("fragment", Value::text(fragment)),
-        ("userinfo", Value::text(userinfo)),
-    ])
-}
-
-fn compiled(pattern: &str) -> Result<Regex, String> {
-    if pattern.len() > LONGEST_PATTERN {
-        let most = LONGEST_PATTERN;
-        return Err(format!(
-            "the regular expression is longer than {most} bytes: {}",
-            cut(pattern)
-        ));
-    }
-    RegexBuilder::new(&adapted(pattern))
-        .size_limit(1 << 20)
-        .build()
-        .map_err(|error| error.to_string())
-}
-
-/// Escapes a dash that follows a class within brackets (`[\w-.]`), because Go treats it as a
-/// literal.
-fn adapted(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let mut inside = false;
-    let mut after_class = false;
-    let mut characters = pattern.chars();
-    while let Some(c) = characters.next() {
-        let class = after_class;
-        after_class = false;
-        match c {
-            '\\' => {
-                out.push(c);
-                if let Some(escaped) = characters.next() {
-                    out.push(escaped);
-                    after_class = inside && "wWdDsS".contains(escaped);
-                }
-                continue;
-            }
-            '[' => inside = true,
-            ']' => inside = false,
-            '-' if class => out.push('\\'),
-            _ => {}
-        }
-        out.push(c);
-    }
-    out
+    out.extend_from_slice(&bytes[at..]);
+    String::from_utf8(out)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -96,6 +96,26 @@ fn sprig_functions_give_the_documented_results() {
             "[0 1 2]|[0 5]|3.5|1.5",
         ),
         (
+            r#"{{ addf 0.1 0.2 }}|{{ subf 5 1 2 }}|{{ mulf 1.1 1.1 }}|{{ divf 1 3 }}|{{ divf -2 3 1 }}|{{ add1f 0.1 }}|{{ addf 1e300 1 }}"#,
+            "0.3|2|1.21|0.3333333333333333|-0.6666666666666667|1.1|1e+300",
+        ),
+        (
+            r#"{{ (splitn "," -1 "a,b,c")._2 }}|{{ (splitn "" 2 "abc")._1 }}|{{ camelcase "FOO_BAR" }}|{{ camelcase "foo__bar" }}|{{ upper "ß" }}"#,
+            "c|bc|FooBar|Foo_Bar|ß",
+        ),
+        (
+            r#"{{ wrapWith 4 "_" "hello" }}|{{ wrap 4 "hello big" }}|{{ wrapWith 5 "|" "hello big world" }}|{{ dir "a/../b" }}|{{ dir "/a/" }}"#,
+            "hell_o|hello\nbig|hello|big|world|.|/a",
+        ),
+        (
+            r#"{{ regexSplit "" "abc" -1 }}|{{ regexSplit "," "a,b,c" 2 }}|{{ regexReplaceAll "{x}" "a{x}" "1" }}|{{ regexReplaceAll "[^\\w]" "é" "e" }}|{{ regexQuoteMeta "a-b.c" }}"#,
+            r"[a b c]|[a b,c]|a1|e|a-b\.c",
+        ),
+        (
+            r#"{{ urlJoin (dict "host" "h" "path" "p q") }}|{{ urlJoin (dict "scheme" "mailto" "opaque" "a@b") }}|{{ (urlParse "http://h:1/%41?q#f").path }}|{{ (urlParse "mailto:a@b").opaque }}|{{ (urlParse "http://[::1]:2/").hostname }}"#,
+            "//h/p%20q|mailto:a@b|/A|a@b|::1",
+        ),
+        (
             r#"{{ toJson .map }}|{{ (fromJson "{\"a\": [1]}").a }}|{{ toJson "<&>" }}|{{ fromJsonArray "[1,2]" }}"#,
             r#"{"x":1,"y":{"z":"deep"}}|[1]|"\u003c\u0026\u003e"|[1 2]"#,
         ),
@@ -177,6 +197,9 @@ fn wrong_calls_are_errors_that_name_the_function() {
     for (text, part) in [
         ("{{ trimPrefix \"a\" }}", "trimPrefix"),
         ("{{ div 1 0 }}", "division by zero"),
+        ("{{ divf 1 0 }}", "division by 0"),
+        ("{{ mustRegexMatch \"a**\" \"a\" }}", "nested repetition"),
+        ("{{ urlParse \"http://h:x/\" }}", "invalid port"),
         ("{{ first 5 }}", "first"),
         ("{{ repeat 100000000 \"abc\" }}", "repeat"),
         ("{{ until 100000000 }}", "until"),

@@ -76,8 +76,11 @@ pub fn plan(
     let context = Arc::new(look::informed(context, &looks));
     let host = moved(&context, request.change)?;
     refuse_silence(&context, &looks, request.change)?;
-    ownership::refuse_foreign(&context, &looks)?;
+    ownership::refuse_unfinished_reset(&context)?;
+    ownership::refuse_taken(&context, &looks)?;
     let keeps_old = verify(execution, &context, request, &looks)?;
+    // That the new address is another machine's says more.
+    ownership::refuse_lost(&context, &context.hosts, &looks)?;
 
     let files = execution.files.plan(&context, &context.hosts, &execution.pool, Then::Switch)?;
     let bytes: BTreeMap<String, u64> =

@@ -95,13 +95,9 @@ fn add_defaults(chart: &Chart, values: &mut Table, nulls: Nulls) {
     }
 }
 
-/// Merges `upper` over `lower`: tables are merged, all other values are replaced.
-pub(super) fn merge(upper: &mut Table, mut lower: Table, nulls: Nulls) {
-    for (key, value) in upper.iter() {
-        if value.is_null() {
-            lower.insert(key.clone(), Value::Null);
-        }
-    }
+/// Merges `upper` over `lower`: tables are merged, all other values are replaced. A `null` removes what `lower`
+/// has; where it has nothing, the `null` stays.
+pub(super) fn merge(upper: &mut Table, lower: Table, nulls: Nulls) {
     for (key, value) in lower {
         match (upper.get_mut(&key), value) {
             (None, value) => {

@@ -143,6 +143,7 @@ impl Chart {
                 "values.schema.json" => schema = Some(content.into()),
                 "values.yaml" => {
                     let parsed = values_of(&text(&content));
+                    let parsed = parsed.map_err(|error| error.context("cannot read values.yaml"));
                     values = parsed.map_err(|error| named(error, &metadata.name))?;
                 }
                 _ if path.starts_with("templates/") => {
@@ -197,11 +198,12 @@ fn load_dependencies(
     Ok(charts)
 }
 
-/// Reads a table of values from YAML: later documents override earlier ones; an empty file is an empty
-/// table.
-fn values_of(yaml: &str) -> Result<Map<String, Value>> {
+/// Reads a table of values from YAML as Helm 4 does: later documents override earlier ones, the last of equal keys
+/// wins; an empty file is an empty table.
+pub(crate) fn values_of(yaml: &str) -> Result<Map<String, Value>> {
     let mut values = Map::new();
     let mut document = String::new();
+    let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
     for line in yaml.split_inclusive('\n') {
         if line.starts_with("---") {
             coalesce::overlay(&mut values, &table_of(&document)?);
@@ -214,12 +216,10 @@ fn values_of(yaml: &str) -> Result<Map<String, Value>> {
 }
 
 fn table_of(yaml: &str) -> Result<Map<String, Value>> {
-    let parsed =
-        yaml::parse_first(yaml).map_err(|error| error.context("cannot read values.yaml"))?;
-    match parsed {
+    match yaml::parse_first(yaml)? {
         Value::Object(table) => Ok(table),
         Value::Null => Ok(Map::new()),
-        _ => Err(Error::usage("values.yaml is not a table of values")),
+        _ => Err(Error::usage("this is not a table of values")),
     }
 }
 
@@ -360,6 +360,10 @@ fn optional<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>,
     Ok(match Value::deserialize(from)? {
         Value::String(text) => Some(text),
         Value::Null => None,
+        // Go formats a float with `%g`: `1.0` is `1`.
+        Value::Number(number) if number.is_f64() => {
+            Some(imgctl_template::go_float(number.as_f64().unwrap_or(0.0)))
+        }
         value @ (Value::Bool(_) | Value::Number(_)) => Some(value.to_string()),
         _ => return Err(serde::de::Error::custom("a table or list is not text")),
     })

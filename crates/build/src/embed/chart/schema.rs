@@ -42,6 +42,7 @@ fn collect(chart: &Chart, values: &Map<String, Value>, wrong: &mut Vec<String>) 
 
 fn check_one(schema: &[u8], values: &Map<String, Value>) -> Result<(), Vec<String>> {
     let unusable = |error: String| vec![format!("the schema cannot be used: {error}")];
+    let schema = schema.strip_prefix(b"\xef\xbb\xbf").unwrap_or(schema);
     let schema = serde_json::from_slice(schema).map_err(|error| unusable(error.to_string()))?;
     match schema::violations(schema, &Value::Object(values.clone())) {
         Ok(found) if found.is_empty() => Ok(()),

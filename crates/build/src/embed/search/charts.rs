@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::embed::chart::{Chart, RenderOptions};
+use crate::embed::chart::{self, Chart, RenderOptions};
 use crate::embed::found::{ContextFiles, How, Place};
 use crate::embed::search::collector::Collector;
 use crate::embed::search::{SearchOptions, manifest, text};
 use imgctl_base::error::{Context, Error, Kind, Result};
-use imgctl_template::yaml;
 
 /// Maximum size of a packed chart, and of all files of an unpacked chart, in bytes.
 pub(crate) const MAX_CHART: u64 = 64 << 20;
@@ -127,11 +126,8 @@ fn load_directory(
 }
 
 fn values_of(files: &dyn ContextFiles, file: &str) -> Result<Value> {
-    let text = text(files, file)?;
-    match text.trim() {
-        "" => Ok(Value::Null),
-        _ => yaml::parse(&text).context(|| format!("cannot use the values in {file}")),
-    }
+    let values = chart::values_of(&text(files, file)?);
+    values.map(Value::Object).context(|| format!("cannot use the values in {file}"))
 }
 
 /// sealos renders charts with the release name `dryrun`.

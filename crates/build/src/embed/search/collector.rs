@@ -6,6 +6,9 @@ use crate::embed::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
 use crate::embed::search::names::{self, Reading, Trust};
 use imgctl_base::image::Reference;
 
+/// Why an image of `.sealignore` is left out.
+const IGNORED: &str = "it is listed in .sealignore";
+
 /// Everything found so far.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
@@ -13,6 +16,8 @@ pub(super) struct Collector {
     pub(super) archives: Vec<FoundArchive>,
     /// By file, line and text; the first reason recorded is kept.
     skipped: BTreeMap<(String, usize, String), (How, String)>,
+    /// Names that may be images, with the reason to leave them out.
+    doubts: Vec<(String, &'static str, Place)>,
     /// Lines of `.sealignore`, as written and, if they name an image, as a full reference.
     ignored: BTreeSet<String>,
 }
@@ -41,7 +46,7 @@ impl Collector {
     /// Adds an image that was written as `text`.
     pub(super) fn image(&mut self, text: &str, reference: Reference, place: Place) {
         if self.is_ignored(text, &reference) {
-            return self.skip(text, "it is listed in .sealignore", place);
+            return self.skip(text, IGNORED, place);
         }
         self.wanted(reference, place);
     }
@@ -65,6 +70,11 @@ impl Collector {
             .or_insert_with(|| (place.how, reason.to_owned()));
     }
 
+    /// Records a name that is left out, unless another place names the same image.
+    pub(super) fn doubt(&mut self, text: &str, reason: &'static str, place: Place) {
+        self.doubts.push((text.to_owned(), reason, place));
+    }
+
     /// sealos compares whole lines, with the text as written in lists and with the full name
     /// elsewhere; here, `nginx` and `docker.io/library/nginx:latest` are the same name everywhere.
     fn is_ignored(&self, text: &str, reference: &Reference) -> bool {
@@ -75,6 +85,15 @@ impl Collector {
 
     /// Returns the results, sorted.
     pub(super) fn finish(mut self) -> Found {
+        for (text, reason, place) in std::mem::take(&mut self.doubts) {
+            match names::normalise(&text) {
+                Ok(reference) if self.images.contains_key(&reference) => {}
+                Ok(reference) if self.is_ignored(&text, &reference) => {
+                    self.skip(&text, IGNORED, place);
+                }
+                _ => self.skip(&text, reason, place),
+            }
+        }
         self.archives.sort_by(|a, b| (&a.reference, &a.path).cmp(&(&b.reference, &b.path)));
         self.archives.dedup();
         let image = |(reference, places): (Reference, BTreeSet<Place>)| FoundImage {

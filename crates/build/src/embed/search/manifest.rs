@@ -1,21 +1,29 @@
 //! Finds images in Kubernetes manifests by structure: containers anywhere, fields whose names
-//! suggest an image, repository and tag pairs, variables, arguments, and manifests embedded in the
-//! strings of other manifests.
+//! suggest an image, names in parts (`parts.rs`), variables, arguments, manifests embedded in the strings
+//! of other manifests, and words that are surely images (`words.rs`).
 //!
 //! Text that does not parse as YAML is scanned line by line.
+
+mod parts;
+mod words;
 
 use std::collections::HashSet;
 
 use crate::embed::found::{How, Place};
 use crate::embed::search::collector::Collector;
-use crate::embed::search::names::{self, Reading, Trust};
+use crate::embed::search::names::Trust;
 use crate::embed::search::yaml::{NodeId, Tree, Value};
+use words::{is_surely_image, names_image, words};
 
 /// Maximum nesting depth of manifests within the strings of manifests.
 const MAX_NESTING: usize = 4;
 
 /// Members of a pod spec that list containers.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// Members that only a container has beside its `image`, wherever it stands.
+const OF_CONTAINER: [&str; 4] = ["command", "args", "script", "volumeMounts"];
+/// Why a name is left out that only its form shows to be an image.
+const UNNAMED: &str = "nothing beside it says that it is an image; pass --image to add it";
 
 /// Collects all images that `text`, the content of `file`, names. Returns whether it may name any.
 pub(super) fn scan(text: &str, file: &str, found: &mut Collector) -> bool {
@@ -38,7 +46,7 @@ fn scan_any(text: &str, file: &str, found: &mut Collector) {
             return scan_lines(text, file, 0, Trust::Certain, found);
         }
     };
-    Scan::new(&tree, file, Lines::From(0), 0, found).run();
+    Scan::new(&tree, file, Lines::From(0), 0, found).run("");
     if text.contains("{{") {
         // A template may be valid YAML by accident, with a different meaning.
         scan_lines(text, file, 0, Trust::Certain, found);
@@ -60,6 +68,7 @@ fn may_name_images(text: &str) -> bool {
     places.any(|at| is_image(&at))
         || bytes.contains(&b'\\')
         || WORDS.iter().any(|word| text.contains(word))
+        || words(text).next().is_some()
 }
 
 /// Maps lines of a tree's text to lines of the file.
@@ -78,6 +87,15 @@ impl Lines {
             Self::Always(line) => line,
         }
     }
+}
+
+/// What stands above a node.
+#[derive(Clone, Copy)]
+struct Above<'t> {
+    /// Key of the innermost member, or the name of its variable.
+    key: &'t str,
+    /// The innermost table with `hub` and `tag`.
+    hub: Option<NodeId>,
 }
 
 struct Scan<'a> {
@@ -101,24 +119,33 @@ impl<'a> Scan<'a> {
         Self { tree, file, lines, nesting, found, taken: HashSet::new() }
     }
 
-    /// Visits all documents, each node once regardless of the number of aliases.
-    fn run(mut self) {
+    /// Visits all documents, each node once regardless of the number of aliases. `key` is the name of the
+    /// text that is scanned.
+    fn run(mut self, key: &str) {
         let mut seen = HashSet::new();
+        let above = Above { key, hub: None };
         let documents = self.tree.documents.iter().rev();
-        let mut pending: Vec<(NodeId, &str)> = documents.map(|root| (*root, "")).collect();
-        while let Some((id, key)) = pending.pop() {
+        let mut pending: Vec<(NodeId, Above<'_>)> = documents.map(|root| (*root, above)).collect();
+        while let Some((id, above)) = pending.pop() {
             if !seen.insert(id) {
                 continue;
             }
             match &self.tree.node(id).value {
-                Value::Scalar { .. } => self.scalar(id),
+                Value::Scalar { .. } => self.scalar(id, above.key),
                 Value::Sequence(items) => {
-                    pending.extend(items.iter().rev().map(|item| (*item, key)));
+                    pending.extend(items.iter().rev().map(|item| (*item, above)));
                 }
                 Value::Mapping(pairs) => {
-                    self.mapping(id, pairs, key);
-                    for (name, value) in pairs.iter().rev() {
-                        pending.push((*value, self.tree.scalar(*name).unwrap_or_default()));
+                    let hub = if self.is_hub(id) { Some(id) } else { above.hub };
+                    self.mapping(id, pairs, Above { hub, ..above });
+                    let name = self.tree.get(id, "name").and_then(|name| self.tree.scalar(name));
+                    for (key, value) in pairs.iter().rev() {
+                        let key = match (self.tree.scalar(*key), name) {
+                            // A variable or a parameter.
+                            (Some("value"), Some(name)) => name,
+                            (key, _) => key.unwrap_or_default(),
+                        };
+                        pending.push((*value, Above { key, hub }));
                     }
                 }
             }
@@ -138,7 +165,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn mapping(&mut self, mapping: NodeId, pairs: &[(NodeId, NodeId)], parent: &str) {
+    fn mapping(&mut self, mapping: NodeId, pairs: &[(NodeId, NodeId)], above: Above<'_>) {
         for (name, value) in pairs {
             let Some(key) = self.tree.scalar(*name) else {
                 continue;
@@ -151,13 +178,27 @@ impl<'a> Scan<'a> {
                 _ => {}
             }
         }
-        self.parts(mapping, parent);
+        self.parts(mapping, above.key);
+        let scalar = |id: &NodeId| self.tree.scalar(*id);
+        let settings: Vec<(&str, &str, NodeId)> = pairs
+            .iter()
+            .filter_map(|(name, value)| Some((scalar(name)?, scalar(value)?, *value)))
+            .collect();
+        self.pairs(&settings, How::Field);
+        let is_container = OF_CONTAINER.iter().any(|key| self.tree.get(mapping, key).is_some());
+        let trust = if is_container { Trust::Certain } else { Trust::Likely };
         for (name, value) in pairs {
             let Some(key) = self.tree.scalar(*name) else {
                 continue;
             };
             if key == "image" {
-                self.take(*value, Trust::Certain, How::Field);
+                if let Some(full) = self.below_hub(above.hub, *value)
+                    && !is_container
+                    && self.taken.insert(*value)
+                {
+                    self.found.text(&full, Trust::Likely, self.place(*value, How::Field));
+                }
+                self.take(*value, trust, How::Field);
                 self.schema_default(*value);
             } else if is_image_field(key) {
                 self.take(*value, Trust::Likely, How::Field);
@@ -187,101 +228,49 @@ impl<'a> Scan<'a> {
     }
 
     fn variables(&mut self, list: NodeId) {
+        let mut settings = Vec::new();
         for variable in self.tree.items(list) {
             let name = self.tree.get(*variable, "name");
             let value = self.tree.get(*variable, "value");
-            if let (Some(name), Some(value)) = (name.and_then(|n| self.tree.scalar(n)), value)
-                && is_image_variable(name)
-            {
+            let (Some(name), Some(value)) = (name.and_then(|n| self.tree.scalar(n)), value) else {
+                continue;
+            };
+            if is_image_variable(name) {
                 self.take(value, Trust::Likely, How::Environment);
             }
+            settings.extend(self.tree.scalar(value).map(|text| (name, text, value)));
         }
+        self.pairs(&settings, How::Environment);
     }
 
-    /// `--some-image=REF`, and `--some-image REF` as two arguments.
+    /// `--some-image=REF`, `--some-image REF` as two arguments, and whatever flag has what is surely an image.
     fn arguments(&mut self, list: NodeId) {
-        let mut after_flag = false;
+        let mut flag_before = None;
+        let mut settings = Vec::new();
         for argument in self.tree.items(list) {
+            let before = flag_before.take();
             let Some(text) = self.tree.text(*argument) else {
-                after_flag = false;
                 continue;
             };
-            if after_flag && !text.starts_with('-') {
-                after_flag = false;
-                self.take(*argument, Trust::Certain, How::Argument);
-                continue;
-            }
-            after_flag = false;
             let Some(flag) = text.strip_prefix('-') else {
+                let is_image = |flag| is_image_flag(flag) || is_surely_image(text);
+                if before.is_some_and(is_image) {
+                    self.take(*argument, Trust::Certain, How::Argument);
+                }
                 continue;
             };
-            let place = self.place(*argument, How::Argument);
-            match flag.split_once('=') {
-                Some((name, value)) if is_image_flag(name) => {
-                    self.taken.insert(*argument);
-                    self.found.text(value, Trust::Certain, place);
-                }
-                Some((_, value)) if is_surely_image(value) => {
-                    let reason = "the argument's name does not mark it as an image; pass --image \
-                                  to add it";
-                    self.found.skip(value, reason, place);
-                }
-                Some(_) => {}
-                None => after_flag = is_image_flag(flag),
+            let Some((name, value)) = flag.split_once('=') else {
+                flag_before = Some(flag);
+                continue;
+            };
+            if is_image_flag(name) || is_surely_image(value) {
+                let place = self.place(*argument, How::Argument);
+                self.taken.insert(*argument);
+                self.found.text(value, Trust::Certain, place);
             }
+            settings.push((name, value, *argument));
         }
-    }
-
-    /// A name in parts: `repository` and `tag` (and `registry`, `digest`), as charts define them.
-    fn parts(&mut self, mapping: NodeId, parent: &str) {
-        let part = |keys: &[&str]| {
-            keys.iter()
-                .filter_map(|key| self.tree.get(mapping, key))
-                .find(|id| self.tree.scalar(*id).is_some_and(|text| !text.is_empty()))
-        };
-        let text = |id: Option<NodeId>| id.and_then(|id| self.tree.scalar(id));
-        let in_image = parent == "image" || is_image_field(parent);
-        let renamed = part(&["newTag", "digest"]).is_some() && part(&["newName"]).is_some();
-        let base = if renamed {
-            part(&["newName"])
-        } else if in_image {
-            part(&["repository", "name"])
-        } else {
-            part(&["repository"]).or_else(|| part(&["image"]))
-        };
-        let Some((base, name)) = base.and_then(|id| Some((id, self.tree.text(id)?))) else {
-            return;
-        };
-        let is_image_key = self.tree.get(mapping, "image") == Some(base);
-        let is_complete = names::normalise(name).is_ok()
-            && (name.contains('@') || name.rsplit('/').next().is_some_and(|n| n.contains(':')));
-        let tag = text(part(&["tag", "newTag", "imageTag"])).filter(|tag| is_tag(tag));
-        let digest = text(part(&["digest", "sha"])).filter(|digest| digest.contains("sha256:"));
-        if self.taken.contains(&base) || is_complete || (tag.is_none() && digest.is_none()) {
-            if in_image && !is_complete && !is_image_key && !self.taken.contains(&base) {
-                let place = self.place(base, How::Field);
-                self.found.skip(name, "it has no tag and no digest", place);
-            }
-            return;
-        }
-        let mut full = String::new();
-        if let Some(registry) = text(part(&["registry", "hub"])) {
-            full.push_str(registry.trim_end_matches('/'));
-            full.push('/');
-        }
-        full.push_str(name);
-        for (mark, value) in [(':', tag), ('@', digest)] {
-            if let Some(value) = value {
-                full.push(mark);
-                full.push_str(value);
-            }
-        }
-        // A pair that is not an image (a Git repository) is not reported.
-        let reading = names::read(&full, Trust::Likely);
-        if matches!(reading, Reading::Image(_)) || in_image || is_image_key {
-            self.taken.insert(base);
-            self.found.text(&full, Trust::Likely, self.place(base, How::Field));
-        }
+        self.pairs(&settings, How::Argument);
     }
 
     /// Default value of a field in the schema of a custom resource.
@@ -294,17 +283,20 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// A multi-line string may be a manifest itself (ConfigMaps, annotations).
-    fn scalar(&mut self, id: NodeId) {
+    /// A multi-line string may be a manifest itself (ConfigMaps, annotations); otherwise, its words count.
+    fn scalar(&mut self, id: NodeId, key: &str) {
         let node = self.tree.node(id);
         let Value::Scalar { text, literal, .. } = &node.value else {
             return;
         };
-        let is_json = text.starts_with('{') && text.contains(':');
-        if !(text.contains('\n') || is_json) || self.taken.contains(&id) {
+        if self.taken.contains(&id) {
             return;
         }
         let line = self.lines.of(node.line);
+        let is_json = text.starts_with('{') && text.contains(':');
+        if !(text.contains('\n') || is_json) {
+            return self.words(text, key, Lines::Always(line));
+        }
         // The span of a block starts on its first line that is not blank.
         let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
         let before = line.saturating_sub(1 + blank);
@@ -313,47 +305,52 @@ impl<'a> Scan<'a> {
             _ => Lines::Always(line),
         };
         let inner = (self.nesting < MAX_NESTING).then(|| Tree::parse(text).ok());
-        match inner.flatten() {
-            Some(tree) => Scan::new(&tree, self.file, lines, self.nesting + 1, self.found).run(),
-            None => scan_lines(text, self.file, before, Trust::Likely, self.found),
+        match inner.flatten().filter(Tree::has_collections) {
+            Some(tree) => Scan::new(&tree, self.file, lines, self.nesting + 1, self.found).run(key),
+            None => {
+                scan_lines(text, self.file, before, Trust::Likely, self.found);
+                self.words(text, key, lines);
+            }
+        }
+    }
+
+    /// Embeds what is surely an image if a name says that it is one, and lists it otherwise. `key` is the name
+    /// of the text, to which `lines` belongs.
+    fn words(&mut self, text: &str, key: &str, lines: Lines) {
+        if key == "description" {
+            return;
+        }
+        let is_named = names_image(key);
+        for word in words(text) {
+            let (file, line) = (self.file.to_owned(), lines.of(word.line + 1));
+            if is_named || word.is_named {
+                self.found.text(word.text, Trust::Likely, Place { file, line, how: How::Line });
+            } else {
+                self.found.doubt(word.text, UNNAMED, Place { file, line, how: How::Line });
+            }
         }
     }
 }
 
-/// `sidecarImage`, `init-image`, `image_name`: other fields that hold images.
+/// `sidecarImage`, `init-image`, `image_name`, `operator.imageRef`: other fields that hold images.
 fn is_image_field(key: &str) -> bool {
-    let lower = key.to_ascii_lowercase();
+    let mut lower = key.to_ascii_lowercase();
+    lower.retain(|c| !matches!(c, '_' | '-' | '.'));
     let is_word = key.bytes().any(|b| b.is_ascii_lowercase());
-    is_word
-        && (lower.ends_with("image")
-            || matches!(
-                &*lower,
-                "imagename" | "image_name" | "image-name" | "imageref" | "imagereference"
-            ))
+    let ends = ["image", "imagename", "imageref", "imagereference"];
+    is_word && ends.iter().any(|end| lower.ends_with(end))
 }
 
-/// `RELATED_IMAGE_X`, `OPERATOR_IMAGE`.
+/// `RELATED_IMAGE_X`, `OPERATOR_IMAGE`, `POSTGRES_IMAGE_NAME`.
 fn is_image_variable(name: &str) -> bool {
-    name.starts_with("RELATED_IMAGE_") || name == "IMAGE" || name.ends_with("_IMAGE")
+    name.starts_with("RELATED_IMAGE_")
+        || name == "IMAGE"
+        || ["_IMAGE", "_IMAGE_NAME", "_IMAGE_REF"].iter().any(|end| name.ends_with(end))
 }
 
 /// Returns whether the flag, given without its first dash, names an image.
 fn is_image_flag(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with("image")
-}
-
-/// A registry with a dot, a path, and a tag or digest.
-fn is_surely_image(text: &str) -> bool {
-    let first = text.split('/').next().unwrap_or_default();
-    let last = text.rsplit('/').next().unwrap_or_default();
-    first != last
-        && first.contains('.')
-        && last.contains([':', '@'])
-        && names::normalise(text).is_ok()
-}
-
-fn is_tag(text: &str) -> bool {
-    !text.is_empty() && names::normalise(&format!("x:{text}")).is_ok()
 }
 
 /// Marks a line that names an image.
@@ -393,9 +390,14 @@ mod line_tests {
 
     #[test]
     fn texts_without_any_of_the_words_are_not_parsed() {
-        for text in
-            ["image", "a: {sideCarImAge: x}", "repository: a", "\"i\\x6dage\": x", "args: []"]
-        {
+        for text in [
+            "image",
+            "a: {sideCarImAge: x}",
+            "repository: a",
+            "\"i\\x6dage\": x",
+            "args: []",
+            "x: q.io/a:1",
+        ] {
             assert!(may_name_images(text), "{text}");
         }
         for text in ["", "g", "imag", "mage: x", "kind: ConfigMap\ndata: {going: gone}"] {

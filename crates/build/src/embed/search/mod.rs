@@ -60,6 +60,11 @@ pub fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found
     Ok(found.finish())
 }
 
+/// Reads a file of values for charts as Helm does.
+pub fn values(text: &str) -> Result<Value> {
+    crate::embed::chart::values_of(text).map(Value::Object)
+}
+
 /// Returns only the archives that a context lists.
 pub fn archives(files: &dyn ContextFiles) -> Result<Vec<FoundArchive>> {
     let mut found = Collector::new("");

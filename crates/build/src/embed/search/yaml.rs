@@ -4,6 +4,7 @@
 //! to it, so that memory use is at most a small multiple of the length of the document, and
 //! traversal needs no recursion. Must not depend on what the search looks for.
 
+use imgctl_template::yaml::as_libyaml;
 use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, ScanError};
 
 /// Maximum number of nodes in one text (the reader limits its length).
@@ -48,6 +49,10 @@ pub(super) struct Tree {
 impl Tree {
     /// Parses all documents; an error names the line and column.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        as_libyaml(text, Self::parse_strictly)
+    }
+
+    fn parse_strictly(text: &str) -> Result<Self, String> {
         let mut options = Options::default();
         options.set_emit_comments(false);
         let mut reading = Reading::default();
@@ -56,6 +61,12 @@ impl Tree {
             reading.take(event, span.start.line())?;
         }
         Ok(reading.tree)
+    }
+
+    /// Returns whether any document is more than a text.
+    pub(super) fn has_collections(&self) -> bool {
+        let is_collection = |id: &NodeId| !matches!(self.nodes[*id].value, Value::Scalar { .. });
+        self.documents.iter().any(is_collection)
     }
 
     /// Returns the node with the given number.
@@ -238,6 +249,9 @@ mod tests {
         let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
         assert!(Tree::parse(&deep).is_err());
         assert!(Tree::parse("a: b: c").is_err());
+        let quoted = Tree::parse("a: \"b\nc\"\nd: e\n").unwrap();
+        let [a, d] = ["a", "d"].map(|key| quoted.get(quoted.documents[0], key).unwrap());
+        assert_eq!((quoted.text(a), quoted.node(d).line), (Some("b c"), 3));
         assert!(Tree::parse("*nothing").is_err());
     }
 }

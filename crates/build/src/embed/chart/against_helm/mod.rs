@@ -111,7 +111,8 @@ fn ours(files: &Files, given: Option<&[u8]>) -> Outcome {
         kubernetes: "v1.34.0".to_owned(),
         api_versions: vec!["example.com/v1".to_owned()],
     };
-    let given = given.map(|given| yaml::parse(str::from_utf8(given).unwrap()).unwrap());
+    let values = |given| super::values_of(str::from_utf8(given).unwrap()).unwrap();
+    let given = given.map(|given| Value::Object(values(given)));
     let rendered = Chart::load(files.clone())
         .and_then(|chart| chart.render(&given.into_iter().collect::<Vec<_>>(), &options));
     let rendered = rendered.map_err(|error| format!("{error}"))?;

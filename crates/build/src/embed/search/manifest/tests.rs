@@ -98,11 +98,109 @@ fn digests_are_kept() {
 #[test]
 fn what_is_left_out_is_told_with_its_line() {
     let text = "containers:\n- image: \"{{ .Values.x }}\"\n- image: up//x\n\
-                args:\n- --reloader=quay.io/re/loader:v1\nimage:\n  repository: a/b\n";
+                text: see quay.io/re/loader:v1\nimage:\n  repository: a/b\n";
     let skipped = scanned(text).skipped;
     let told: Vec<String> =
         skipped.iter().map(|skipped| format!("{} {}", skipped.place.line, skipped.text)).collect();
-    assert_eq!(told, ["2 {{ .Values.x }}", "3 up//x", "5 quay.io/re/loader:v1", "7 a/b"]);
+    assert_eq!(told, ["2 {{ .Values.x }}", "3 up//x", "4 quay.io/re/loader:v1", "6 a/b"]);
+}
+
+/// Returns what is left out, with its line.
+fn left_out(text: &str) -> Vec<String> {
+    let skipped = scanned(text).skipped;
+    skipped.iter().map(|skipped| format!("{} {}", skipped.text, skipped.place.line)).collect()
+}
+
+#[test]
+fn an_image_beside_its_directory_and_version_is_one_name() {
+    for (text, expected) in [
+        (
+            "spec:\n  repository: nvcr.io/nvidia/k8s\n  image: toolkit\n  version: v1.2\n",
+            "nvcr.io/nvidia/k8s/toolkit:v1.2 3 Field",
+        ),
+        ("spec: {registry: q.io, repository: a, image: b/c, tag: 1.5}\n", "q.io/a/b/c:1.5 1 Field"),
+        ("spec: {hub: q.io/a, image: b, tag: t}\n", "q.io/a/b:t 1 Field"),
+        ("spec: {repository: q.io/a/b, image: b, tag: t}\n", "q.io/a/b:t 1 Field"),
+    ] {
+        assert_eq!(images(text), [expected], "{text}");
+    }
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let text = format!("x: {{repository: q.io/a, image: b, version: '{digest}'}}\n");
+    assert_eq!(images(&text), [format!("q.io/a/b@{digest} 1 Field")]);
+    let text = "x: {repository: q.io/a, image: b}\ny: {repository: 'https://x', image: c}\n";
+    assert_eq!(
+        (images(text), left_out(text)),
+        (vec![], vec!["c 2".to_owned(), "q.io/a/b 1".into()])
+    );
+}
+
+#[test]
+fn a_bare_word_is_an_image_in_containers_only() {
+    let values = "data:\n  values: |-\n    {\n      \"global\": {\n        \"hub\": \"q.io/istio\",\n        \
+                  \"tag\": \"1.30\",\n        \"proxy\": {\"image\": \"proxyv2\"}\n      },\n      \
+                  \"pilot\": {\"image\": \"pilot\"}\n    }\n";
+    assert_eq!(images(values), ["q.io/istio/proxyv2:1.30 7 Field"]);
+    assert_eq!(left_out(values), ["pilot 9"]);
+    for text in [
+        "steps:\n- image: nginx\n  script: x\n",
+        "container: {image: nginx, command: [x]}\n",
+        "template: {containers: [{image: nginx}]}\n",
+    ] {
+        assert_eq!(images(text).len(), 1, "{text}");
+    }
+    assert_eq!(left_out("spec:\n  image: nginx\n"), ["nginx 2"]);
+}
+
+#[test]
+fn what_is_surely_an_image_is_embedded_if_a_name_says_so_and_listed_otherwise() {
+    for (text, expected) in [
+        (
+            "env:\n- name: KAFKA_IMAGES\n  value: |\n    4=q.io/k:4\n    3=q.io/k:3\n",
+            vec!["q.io/k:3 5 Line", "q.io/k:4 4 Line"],
+        ),
+        (
+            "env: [{name: POSTGRES_IMAGE_NAME, value: 'postgres:17'}]\n",
+            vec!["docker.io/library/postgres:17 1 Environment"],
+        ),
+        (
+            "data:\n  c.toml: |\n    [runners]\n      helper_image = \"q.io/h:1\"\n",
+            vec!["q.io/h:1 4 Line"],
+        ),
+        ("data:\n  node.collector.imageRef: q.io/n:1\n", vec!["q.io/n:1 2 Field"]),
+        (
+            "command: [sh, -ec, \"run \\\n  -dataplane-image=\\\"q.io/d:1\\\" -x\"]\n",
+            vec!["q.io/d:1 1 Line"],
+        ),
+        (
+            "args: [--reloader=q.io/r:1, --other, q.io/o:1]\n",
+            vec!["q.io/o:1 1 Argument", "q.io/r:1 1 Argument"],
+        ),
+        ("images: [q.io/a:1]\n", vec!["q.io/a:1 1 Line"]),
+        ("data:\n  trivy.repository: q.io/t\n  trivy.tag: '1'\n", vec!["q.io/t:1 2 Field"]),
+        ("args: [--x-image-repository=q.io/e, --x-image-tag=v1]\n", vec!["q.io/e:v1 1 Argument"]),
+        (
+            "env:\n- {name: A_REPOSITORY, value: q.io/a}\n- {name: A_TAG, value: '1'}\n",
+            vec!["q.io/a:1 2 Environment"],
+        ),
+        ("gitRepository: q.io/g\ngitTag: v1\nx.repository: 'https://x'\nx.tag: v1\n", vec![]),
+    ] {
+        assert_eq!(images(text), expected, "{text}");
+        assert_eq!(left_out(text), [""; 0], "{text}");
+    }
+    let text = "env: [{name: BUILDER, value: q.io/b:1}]\ndescription: as q.io/d:1\nx: \"a\\n# q.io/c:1\"\n";
+    assert_eq!((images(text), left_out(text)), (vec![], vec!["q.io/b:1 1".to_owned()]));
+    // Another place names the same image.
+    let text = "a: see q.io/b:1\ncontainers: [{image: q.io/b:1}]\n";
+    assert_eq!((images(text), left_out(text)), (vec!["q.io/b:1 2 PodSpec".to_owned()], vec![]));
+    let mut found = Collector::new("q.io/b:1\n");
+    scan("a: q.io/b:1\n", "m.yaml", &mut found);
+    assert_eq!(found.finish().skipped[0].reason, "it is listed in .sealignore");
+}
+
+#[test]
+fn lines_of_quoted_texts_need_no_indentation() {
+    let text = "note: \"a,\nb\"\nenv:\n- name: RELATED_IMAGE_X\n  value: 'a/x:1'\n";
+    assert_eq!(images(text), ["docker.io/a/x:1 5 Environment"]);
 }
 
 #[test]
