@@ -321,7 +321,11 @@ fn camelcase(a: &Call<'_>) -> Answer {
     let start = text.find(|c| !is_connector(c)).unwrap_or(text.len());
     out.push_str(&text[..start]);
     let mut rest = text[start..].chars();
-    let Some(first) = rest.next() else { return Ok(Value::text(out)) };
+    let Some(first) = rest.next() else {
+        // The last of nothing but connectors is there twice.
+        out.extend(text.chars().last());
+        return Ok(Value::text(out));
+    };
     // Whether the word has had upper-case letters alone.
     let mut is_upper = first.is_uppercase();
     let mut before = upper(first);

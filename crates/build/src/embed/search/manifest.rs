@@ -57,7 +57,7 @@ fn scan_any(text: &str, file: &str, found: &mut Collector) {
 /// most manifests have none, and are not parsed. Caches hold answers: another rule needs another
 /// number in the stat cache's magic.
 fn may_name_images(text: &str) -> bool {
-    const WORDS: [&str; 4] = ["repository", "newName", "args", "command"];
+    const WORDS: [&str; 5] = ["epository", "REPOSITORY", "newName", "args", "command"];
     let bytes = text.as_bytes();
     // Finds `image` in any case, by its letter that is rarest in prose.
     let is_image = |at: &usize| {

@@ -130,7 +130,7 @@ fn an_image_beside_its_directory_and_version_is_one_name() {
     let text = "x: {repository: q.io/a, image: b}\ny: {repository: 'https://x', image: c}\n";
     assert_eq!(
         (images(text), left_out(text)),
-        (vec![], vec!["c 2".to_owned(), "q.io/a/b 1".into()])
+        (vec![], vec!["q.io/a/b 1".to_owned(), "c 2".into()])
     );
 }
 
