@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 
 use crate::ui::edge::{self, Stream, is_terminal};
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{Error, IoContext, Kind, Result};
 
 /// Returns whether a user at a terminal can see a question and answer it.
 pub(crate) fn can_ask() -> bool {
@@ -24,7 +24,11 @@ pub(crate) fn confirm(question: &str) -> Result<bool> {
 pub(crate) fn line(question: &str) -> Result<String> {
     edge::question(question);
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).doing(|| "cannot read the answer".to_owned())?;
+    let read = io::stdin().lock().read_line(&mut answer);
+    if read.doing(|| "cannot read the answer".to_owned())? == 0 {
+        edge::end_of_question();
+        return Err(Error::new(Kind::Interrupted, "the input ended before an answer"));
+    }
     Ok(answer.trim().to_owned())
 }
 

@@ -100,6 +100,15 @@ impl Operation {
         }
     }
 
+    /// Whether it works only on a cluster that is recorded.
+    pub(crate) fn needs_cluster(self) -> bool {
+        match self {
+            Run | Apply | Adopt | Restore | Status | SupportBundle => false,
+            Add | AddSpare | Delete | Renumber | Uninstall | Reset | Upgrade | Rollback | InPlace
+            | InPlaceApply | InPlaceRollback | Backup | Cert | RegistryPasswd | RegistryGc => true,
+        }
+    }
+
     /// Returns what to do while no API server answers. `exists`: the cluster is complete.
     pub(crate) fn outage(self, exists: bool, is_forced: bool) -> Outage {
         match self {

@@ -105,6 +105,10 @@ impl<'a> Work<'a> {
     ) -> Result<Self> {
         let state = session.state(cluster)?;
         let verb = operation.name();
+        // A slip in the name leaves no directory with a lock.
+        if operation.needs_cluster() {
+            state.require()?;
+        }
         let lock = || state.lock(verb, Timestamp::now().as_second());
         let held = (!options.dry_run).then(lock).transpose()?;
         if !options.dry_run && !operation.may_run_beside(Open::Upgrade) {

@@ -55,8 +55,9 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
     let mut wanted: Vec<(&Recipe, Option<&str>)> = Vec::new();
     for word in &request.recipes {
         let (name, version) = named(word);
-        if !wanted.iter().any(|(recipe, _)| recipe.declaration.name == name) {
-            wanted.push((catalogue.get(name)?, version));
+        match wanted.iter().find(|(recipe, _)| recipe.declaration.name == name) {
+            None => wanted.push((catalogue.get(name)?, version)),
+            Some((_, other)) => agree(name, *other, version)?,
         }
     }
     if request.recipes.is_empty() {
@@ -113,6 +114,7 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
         };
         for (recipe, own) in &mut wanted {
             if recipe.declaration.name == one.declaration.name {
+                agree(&one.declaration.name, *own, Some(version))?;
                 own.get_or_insert(version);
             }
         }
@@ -123,6 +125,17 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
     }
     parts.sort_by_key(|part| part.recipe.declaration.group);
     Ok(parts)
+}
+
+/// Fails if a recipe is asked for at two versions.
+fn agree(name: &str, one: Option<&str>, other: Option<&str>) -> Result<()> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => {
+            Err(Error::usage(format!("{name} is asked for at {one} and at {other}"))
+                .hint("say one version of each recipe"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Splits `NAME` or `NAME@VERSION`.

@@ -32,6 +32,10 @@ pub struct Written {
 /// # Errors
 /// If a file exists and is another one; nothing is changed then.
 pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> {
+    if folder.exists() && !folder.is_dir() {
+        return Err(Error::usage(format!("{} is not a directory", folder.display()))
+            .hint("name a directory, which is made if it does not exist"));
+    }
     let mut result = Written::default();
     let mut new = Vec::new();
     let mut others = Vec::new();
@@ -63,7 +67,7 @@ pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> 
         } else {
             "they were changed since: make the new folder elsewhere, and take over what it has"
         };
-        let message = format!("{} has files that are not those of this recipe", folder.display());
+        let message = format!("{} already contains other files", folder.display());
         return Err(Error::usage(message).lines(others).hint(hint));
     }
     let mut placing = Placing::default();

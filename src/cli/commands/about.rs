@@ -178,27 +178,37 @@ pub(crate) fn complete(
     context.ui.content(completion::offers(&args.words, command, context)?)
 }
 
-/// Print the manual page, or write the pages of all commands into a directory
+/// Print the manual page of imgctl or of a verb, or write the pages of all commands into a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl man | man -l -
+  imgctl man build | man -l -
   imgctl man /usr/local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Directory for one page per command; created if missing
-    #[arg(value_name = "DIR")]
+    /// A verb, or a directory for one page per command; created if missing
+    #[arg(value_name = "VERB|DIR")]
     directory: Option<PathBuf>,
 }
 
 pub(crate) fn man(args: &ManArgs, command: clap::Command, context: &Context) -> Result<()> {
-    let Some(directory) = &args.directory else {
+    let show = |command: clap::Command| {
         let mut page = Vec::new();
         clap_mangen::Man::new(command)
             .render(&mut page)
             .doing(|| "cannot render the manual page".to_owned())?;
-        return context.ui.content(&page);
+        context.ui.content(&page)
     };
+    let Some(directory) = &args.directory else { return show(command) };
+    // As `man VERB` does, unless a directory of that name is there.
+    let verb = directory.to_str().and_then(|name| command.find_subcommand(name));
+    if let Some(verb) = verb.filter(|_| !directory.exists()) {
+        let name = format!("imgctl-{}", verb.get_name());
+        return show(verb.clone().display_name(name));
+    }
     std::fs::create_dir_all(directory).path("create", directory)?;
-    clap_mangen::generate_to(command, directory).path("write manual pages to", directory)
+    clap_mangen::generate_to(command, directory).path("write manual pages to", directory)?;
+    context.ui.say(&format!("wrote the pages of all commands into {}", directory.display()));
+    Ok(())
 }
 
 /// Write the reference of all commands as Markdown
