@@ -46,10 +46,12 @@ def entry(rng, tar, files):
     info.uid, info.gid = rng.choice([(0, 0), (7, 8), (70000, 3_000_000)])
     kind = rng.choices(["file", "directory", "symlink", "link", "fifo", "whiteout", "opaque"], [8, 6, 2, 2, 1, 2, 1])[0]
     content = b""
+    if kind in ("directory", "symlink", "fifo"):
+        files.pop(name, None)
     if kind == "file":
         info.mode = rng.choice([0o644, 0o4755, 0o600, 0])
         content = rng.randbytes(rng.choice([0, 1, 511, 512, 513, 5000]))
-        files.append(name)
+        files[name] = (info.mode, info.uid, info.gid)
     elif kind == "directory":
         info.type, info.mode = tarfile.DIRTYPE, rng.choice([0o755, 0o700, 0o2711, 0o1777])
     elif kind == "symlink":
@@ -58,7 +60,9 @@ def entry(rng, tar, files):
     elif kind == "link":
         if not files:
             return
-        info.type, info.linkname = tarfile.LNKTYPE, rng.choice(files)
+        info.type, info.linkname = tarfile.LNKTYPE, rng.choice(list(files))
+        # As all programs that write links do.
+        files[name] = info.mode, info.uid, info.gid = files[info.linkname]
     elif kind == "fifo":
         info.type = tarfile.FIFOTYPE
     else:
@@ -76,7 +80,7 @@ def images(seed, count, out):
         for layer in range(rng.randint(1, 4)):
             form = rng.choice(["gnu", "pax"])
             with tarfile.open(f"{out}/{number}/{layer}.tar", "w", format=FORMATS[form]) as tar:
-                files = []
+                files = {}
                 for _ in range(rng.randint(1, 12)):
                     entry(rng, tar, files)
 

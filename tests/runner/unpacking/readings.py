@@ -266,7 +266,9 @@ def value(rng, key):
         return rng.choice([b"BINARY", b"ISO-IR 10646 2000 UTF-8", b"latin"])
     if key == b"GNU.sparse.map":
         return rng.choice([b"0,1", b"1,1,4,2", b"", b"0,512", b"3,0"])
-    return rng.choice(NUMBERS) if rng.random() < 0.9 else b"x y\n"
+    found = rng.choice(NUMBERS) if rng.random() < 0.9 else b"x y\n"
+    # Go takes an attribute without a value for none.
+    return found or b"0" if key.startswith(b"SCHILY.xattr.") else found
 
 
 def entry(rng):

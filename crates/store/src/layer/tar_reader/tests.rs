@@ -179,7 +179,7 @@ fn what_is_well_formed_is_read() {
         ),
         (
             "global headers",
-            archive(&[special(b'g', records(&[("comment", "x"), ("mtime", "1")])), file("a", "")]),
+            archive(&[special(b'g', records(&[("comment", "x"), ("atime", "1")])), file("a", "")]),
             "a=",
         ),
         (
