@@ -104,8 +104,9 @@ impl Operation {
     pub(crate) fn needs_cluster(self) -> bool {
         match self {
             Run | Apply | Adopt | Restore | Status | SupportBundle => false,
-            Add | AddSpare | Delete | Renumber | Uninstall | Reset | Upgrade | Rollback | InPlace
-            | InPlaceApply | InPlaceRollback | Backup | Cert | RegistryPasswd | RegistryGc => true,
+            Add | AddSpare | Delete | Renumber | Uninstall | Reset | Upgrade | Rollback
+            | InPlace | InPlaceApply | InPlaceRollback | Backup | Cert | RegistryPasswd
+            | RegistryGc => true,
         }
     }
 
