@@ -178,7 +178,7 @@ pub(crate) fn complete(
     context.ui.content(completion::offers(&args.words, command, context)?)
 }
 
-/// Print the manual page of imgctl or of a verb, or write the pages of all commands into a directory
+/// Print a manual page, or write the pages of all commands into a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   imgctl man | man -l -
