@@ -100,13 +100,13 @@ impl Operation {
         }
     }
 
-    /// Whether it works only on a cluster that is recorded.
+    /// Whether it works only on a cluster that is recorded; some work on any cluster by its kubeconfig.
     pub(crate) fn needs_cluster(self) -> bool {
         match self {
-            Run | Apply | Adopt | Restore | Status | SupportBundle => false,
-            Add | AddSpare | Delete | Renumber | Uninstall | Reset | Upgrade | Rollback
-            | InPlace | InPlaceApply | InPlaceRollback | Backup | Cert | RegistryPasswd
-            | RegistryGc => true,
+            Run | Apply | Adopt | Restore | Uninstall | InPlace | InPlaceApply
+            | InPlaceRollback | Status | SupportBundle => false,
+            Add | AddSpare | Delete | Renumber | Reset | Upgrade | Rollback | Backup | Cert
+            | RegistryPasswd | RegistryGc => true,
         }
     }
 

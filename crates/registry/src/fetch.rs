@@ -1,5 +1,6 @@
 //! Files of web servers: one client for all of them, and a small file read into memory. Must not know what the files are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
@@ -7,6 +8,7 @@ use imgctl_base::progress::{Reporter, Unit};
 use reqwest::Url;
 use reqwest::redirect::Policy;
 
+use crate::client::resolver::Hickory;
 use crate::tls;
 
 /// Largest file that [`fetch`] reads, in bytes.
@@ -32,6 +34,8 @@ pub fn client() -> Result<reqwest::Client> {
                 attempt.follow()
             }
         }))
+        // Its errors are sentences.
+        .dns_resolver(Arc::new(Hickory::default()))
         .read_timeout(SILENCE)
         .connect_timeout(SILENCE)
         .build()
@@ -51,7 +55,20 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 
 /// Returns the error of a transfer, without its address, which may contain a password.
 pub fn network(error: reqwest::Error) -> Error {
-    Error::new(Kind::Network, "the transfer failed").caused_by(error.without_url())
+    let host = error.url().and_then(|url| url.host_str().map(str::to_owned));
+    let error = error.without_url();
+    let Some(host) = host.filter(|_| error.is_connect()) else {
+        return Error::new(Kind::Network, "the transfer failed").caused_by(error);
+    };
+    // Each layer of the library has a sentence; the last one is the reason.
+    let mut reason: &dyn std::error::Error = &error;
+    while let Some(source) = reason.source() {
+        reason = source;
+    }
+    Error::new(Kind::Network, format!("cannot connect to {host}: {reason}")).hint(
+        "where there is no network, a mirror has it: `--mirror FROM=TO`, or mirrors.toml \
+         (docs/sources.md)",
+    )
 }
 
 /// Returns an address without its user and password.

@@ -87,6 +87,16 @@ pub(crate) fn run(args: &UpdateArgs, context: &Context) -> Result<()> {
         )
         .hint("run `imgctl update` to take them"));
     }
+    let mut unanswered: Vec<&str> = parts.iter().filter_map(unanswered).collect();
+    unanswered.dedup();
+    if args.check && !unanswered.is_empty() {
+        return Err(
+            Error::several(Kind::Network, &unanswered).context("not everything could be compared")
+        );
+    }
+    for why in unanswered {
+        context.ui.note(&format!("not compared: {why}"));
+    }
     if !changed.is_empty() && args.directory.join(LOCK_FILE).is_file() {
         relock(args, context).context(|| format!("{} files are changed", changed.len()))?;
     }
@@ -112,9 +122,18 @@ fn row(part: &Part) -> Vec<String> {
         State::Newest => "-".to_owned(),
         State::Newer(tag) => tag.clone(),
         State::NotCompared(why) => format!("not compared: {why}"),
+        State::Unanswered(_) => "not compared".to_owned(),
     };
     let tag = part.reference.tag().unwrap_or("-").to_owned();
     vec![part.reference.name(), tag, newer, places(part).join(", ")]
+}
+
+/// Returns why the repository of an image has not answered.
+fn unanswered(part: &Part) -> Option<&str> {
+    match &part.state {
+        State::Unanswered(why) => Some(why),
+        _ => None,
+    }
 }
 
 fn places(part: &Part) -> Vec<String> {
@@ -129,7 +148,7 @@ fn object(part: &Part) -> Value {
     let (newer, why) = match &part.state {
         State::Newest => (None, None),
         State::Newer(tag) => (Some(tag), None),
-        State::NotCompared(why) => (None, Some(why)),
+        State::NotCompared(why) | State::Unanswered(why) => (None, Some(why)),
     };
     json!({
         "name": part.reference.name(),

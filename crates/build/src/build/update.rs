@@ -33,6 +33,8 @@ pub enum State {
     Newer(String),
     /// Completes "not compared: …".
     NotCompared(String),
+    /// Its repository has not answered, and why.
+    Unanswered(String),
 }
 
 /// Finds the images of FROM and those that a build of `directory` embeds, and compares their tags with those
@@ -74,7 +76,7 @@ fn compare(
     let Some(current) = Version::parse(tag) else { return not("its tag is no version") };
     match tags(reference) {
         Ok(all) => newest(&current, &all, major).map_or(State::Newest, State::Newer),
-        Err(error) => State::NotCompared(error.chain().join(": ")),
+        Err(error) => State::Unanswered(error.chain().join(": ")),
     }
 }
 

@@ -144,7 +144,11 @@ impl Resolver<'_> {
                 places.first().map_or("the context", String::as_str)
             ));
             match error.kind() {
-                Kind::NotFound | Kind::Denied | Kind::Network => error.hint(
+                Kind::Network => error.hint(
+                    "build where the registry can be reached, or name a mirror of it in \
+                     registries.conf",
+                ),
+                Kind::NotFound | Kind::Denied => error.hint(
                     "to skip this image, list it in .sealignore on a line of its own; \
                      --save-image=false embeds no images",
                 ),

@@ -17,7 +17,7 @@ mod place;
 mod plain;
 mod range_reader;
 mod ranges;
-mod resolver;
+pub(crate) mod resolver;
 pub mod retry;
 pub mod sending;
 pub mod service;

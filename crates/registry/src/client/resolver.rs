@@ -22,7 +22,7 @@ const MAX_NAMES: usize = 4096;
 
 /// Resolves names as configured in `/etc/resolv.conf` and `/etc/hosts`.
 #[derive(Default)]
-pub(super) struct Hickory(Arc<OnceLock<TokioResolver>>);
+pub(crate) struct Hickory(Arc<OnceLock<TokioResolver>>);
 
 impl Resolve for Hickory {
     fn resolve(&self, name: Name) -> Resolving {
