@@ -53,7 +53,10 @@ fn newer_versions_are_shown_and_written() {
     // A repository that cannot be asked is shown, and the others are compared.
     let gone = "127.0.0.1:1/team/app:1.0";
     std::fs::write(context.join("images/shim/list"), format!("{gone}\n")).unwrap();
-    let shown = update(&["--check", "--retry=0"]).ok().stdout();
-    assert!(shown.contains("not compared: "), "{shown}");
+    let ran = update(&["--check", "--retry=0"]).fails(7);
+    assert!(ran.stdout().contains("not compared"), "{}", ran.report());
+    assert!(ran.stderr().contains("127.0.0.1:1"), "{}", ran.report());
+    let ran = update(&["--retry=0"]).ok();
+    assert!(ran.stderr().contains("not compared: "), "{}", ran.report());
     env.imgctl(["update", "--check", env.path("nowhere").to_str().unwrap()]).fails(3);
 }

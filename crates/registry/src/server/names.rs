@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
-use http::StatusCode;
-use http::header::TRANSFER_ENCODING;
+use http::header::{HOST, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::{StatusCode, Version};
 
 use crate::browser;
 use crate::server::reply::Refusal;
@@ -53,6 +53,10 @@ pub(super) fn check(head: &Parts, names: Option<&Names>) -> Result<(), Refusal> 
             "UNSUPPORTED",
             "the registry knows no transfer encoding but chunked",
         ));
+    }
+    // HTTP/1.0 has no such header, and no browser sends it.
+    if head.version == Version::HTTP_10 && !head.headers.contains_key(HOST) {
+        return Ok(());
     }
     let Some(host) = browser::host(head) else {
         return Err(Refusal::bad("UNSUPPORTED", "the request does not name exactly one host"));

@@ -62,7 +62,10 @@ pub(crate) fn without_files(
             "{host} has lost the files of the cluster below {}: the image's scripts cannot clean it",
             context.paths.root()
         ))
-        .hint("if they are on a disk that is not mounted, mount it; otherwise `imgctl run` puts them back")
+        .hint(
+            "if they are on a disk that is not mounted, mount it; if somebody has removed them, `imgctl run` \
+             puts them back; if the host was installed anew, pass --force",
+        )
     };
     Ok(machines.keys().map(|host| (host.clone(), told(host))).collect())
 }

@@ -156,8 +156,9 @@ pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
 }
 
 /// What to do with a member that is no longer what became one.
-pub const REPLACE: &str = "`imgctl delete` it and `imgctl add` it again; if it is the first control plane, `imgctl restore` a \
-     backup, or `imgctl reset` and create the cluster again";
+pub const REPLACE: &str = "`imgctl delete` it, with --force if its data is gone for good, and `imgctl add` it again; \
+                           if it is the first control plane, `imgctl restore` a backup, or `imgctl reset` and \
+                           create the cluster again";
 
 /// Returns why a member is no longer what became one: what scripts did there is gone with its system or
 /// its data.
