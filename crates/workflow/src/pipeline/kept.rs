@@ -64,7 +64,7 @@ pub(crate) fn without_files(
         ))
         .hint(
             "if they are on a disk that is not mounted, mount it; if somebody has removed them, `imgctl run` \
-             puts them back; if the host was installed anew, pass --force",
+             puts them back",
         )
     };
     Ok(machines.keys().map(|host| (host.clone(), told(host))).collect())

@@ -176,6 +176,13 @@ impl SimulatedAgent {
         lock(&self.tree).clone().or_else(on_disk)
     }
 
+    /// Takes over a tree of a cluster.
+    fn gets(&self, root: &str, tree: &str) {
+        if tree == "rootfs" {
+            *lock(&self.tree) = root.rsplit('/').next().map(str::to_owned);
+        }
+    }
+
     /// Returns the directory that records what this host ran.
     fn place(&self) -> Option<PathBuf> {
         let directory = self.behaviour().directory.as_ref()?;
@@ -287,12 +294,14 @@ impl Agent for SimulatedAgent {
         Ok(Vec::new())
     }
 
-    fn checkout(&self, _request: &Checkout, _done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+    fn checkout(&self, request: &Checkout, _done: &(dyn Fn(u64) + Sync)) -> Result<CheckedOut> {
+        self.gets(&request.root, &request.tree);
         Ok(CheckedOut::default())
     }
 
-    fn switch_tree(&self, _request: &SwitchTree) -> Result<Vec<String>> {
+    fn switch_tree(&self, request: &SwitchTree) -> Result<Vec<String>> {
         self.maybe_lose()?;
+        self.gets(&request.root, &request.tree);
         Ok(Vec::new())
     }
 
