@@ -246,7 +246,12 @@ impl Agent for SimulatedAgent {
                 facts.cluster_uids.insert(name.to_owned(), uid.clone());
             }
         }
-        facts.cluster_trees.extend(self.tree());
+        if let Some(tree) = self.tree() {
+            if !facts.clusters.contains(&tree) {
+                facts.clusters.push(tree.clone());
+            }
+            facts.cluster_trees.push(tree);
+        }
         if let Some(times) = lock(&self.simulation.reinstalled).get(&self.name) {
             facts.machine_id.push_str(&format!("-{times}"));
         }
