@@ -227,8 +227,8 @@ pub fn unfinished_verb(directory: &Path, verb: &str) -> Result<Option<Past>> {
     Ok(None)
 }
 
-/// Returns the machine-id that each of `hosts` had when a run sent it the cluster's files, which no later
-/// run has begun to remove; an empty one if the run did not know it. Hosts without files are left out.
+/// Returns, for each of `hosts` that should have the cluster's files, the machine-id that it had when a run
+/// sent them; empty if that run did not know it. Hosts whose files a later run has begun to remove are left out.
 pub fn machines_with_files<'a>(
     directory: &Path,
     hosts: impl IntoIterator<Item = &'a str>,

@@ -177,7 +177,7 @@ enum RuleError {
     Range(String, String),
 }
 
-/// Removes white space of Unicode, as Go's `strings.TrimSpace` does: text from a web page ends in such.
+/// Removes Unicode white space, as Go's `strings.TrimSpace` does: text copied from web pages often ends in it.
 fn trimmed(line: &[u8]) -> &[u8] {
     match std::str::from_utf8(line) {
         Ok(text) => text.trim().as_bytes(),

@@ -139,8 +139,8 @@ fn report(problems: Vec<Problem>, folded: &Folded, found: &mut Vec<Diagnostic>) 
     found.extend(problems.map(|problem| problem.into_diagnostic(&folded.text, &folded.map)));
 }
 
-/// Comments and names of maintainers may be in an older encoding. A here-document could have lines that
-/// look like them.
+/// Whether a line may be in an older encoding: comments and names of maintainers. Files with here-documents
+/// are excluded, because their content can look like comments.
 fn is_forgiven(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     line.starts_with(b"#")

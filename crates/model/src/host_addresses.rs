@@ -26,7 +26,7 @@ pub(crate) fn of_nobody(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether this is the hostname of a machine that was given none.
+/// Returns whether this is the default hostname of a machine that has no name of its own.
 pub fn is_no_hostname(name: &str) -> bool {
     OWN_NAMES.contains(&name)
 }

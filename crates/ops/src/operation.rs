@@ -100,7 +100,7 @@ impl Operation {
         }
     }
 
-    /// Whether it works only on a cluster that is recorded; some work on any cluster by its kubeconfig.
+    /// Whether it needs a recorded cluster; some operations work on any cluster through its kubeconfig.
     pub(crate) fn needs_cluster(self) -> bool {
         match self {
             Run | Apply | Adopt | Restore | Uninstall | InPlace | InPlaceApply

@@ -12,7 +12,7 @@ use crate::install::{self, Additions, Installation};
 use crate::maintain::{ClusterStatus, TearDown, tear_down};
 use crate::members::{Addition, Removal, add, remove};
 use crate::session::{Controller, Session, SshAccess};
-use crate::upgrade::{GivenChoices, Preview, UpgradeRequest, upgrade};
+use crate::upgrade::{GivenChoices, Preview, RollbackRequest, UpgradeRequest, upgrade};
 use crate::watch::watch;
 use crate::work::RunOptions;
 use imgctl_base::error::{Error, Kind, Result};
@@ -237,6 +237,19 @@ fn addition(nodes: &str) -> Addition {
         cluster: "default".to_owned(),
         hosts: hosts(None, nodes),
         wait: Wait::Never,
+        options: RunOptions::default(),
+    }
+}
+
+/// The whole last upgrade goes back.
+fn rolling_back() -> RollbackRequest {
+    RollbackRequest {
+        cluster: "default".to_owned(),
+        scope: None,
+        id: None,
+        preview: false,
+        from_snapshot: None,
+        choices: GivenChoices::default(),
         options: RunOptions::default(),
     }
 }

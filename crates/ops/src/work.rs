@@ -105,7 +105,7 @@ impl<'a> Work<'a> {
     ) -> Result<Self> {
         let state = session.state(cluster)?;
         let verb = operation.name();
-        // A slip in the name leaves no directory with a lock.
+        // A mistyped name must not leave a directory with a lock behind.
         if operation.needs_cluster() {
             state.require()?;
         }

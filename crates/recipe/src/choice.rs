@@ -127,7 +127,7 @@ pub fn decide<'a>(catalogue: &'a Catalogue, request: &Request) -> Result<Vec<Par
     Ok(parts)
 }
 
-/// Fails if a recipe is asked for at two versions.
+/// Fails if a request names two versions of one recipe.
 fn agree(name: &str, one: Option<&str>, other: Option<&str>) -> Result<()> {
     match (one, other) {
         (Some(one), Some(other)) if one != other => {

@@ -1,6 +1,6 @@
-//! What the head of a request says about the page that may have sent it. A server of this machine is reached
-//! by every page that a browser here shows: by requests of other sites, and by a foreign name that was made
-//! to lead here ("DNS rebinding"). Browsers say what they asked for, and who did.
+//! What the head of a request says about the page that may have sent it. Any page that a browser on this
+//! machine shows can reach a local server: with a request to another site, or through a foreign name that
+//! resolves to this machine ("DNS rebinding"). Browsers report the host that they asked and the page that did.
 //!
 //! Must not know what is served, or what follows from it.
 
@@ -23,8 +23,8 @@ pub fn host(head: &Parts) -> Option<&str> {
     (is_one && !host.is_empty()).then_some(host)
 }
 
-/// Returns whether a page of one of these schemes and this host, or the person at the browser, or a program
-/// that is none, has sent a request.
+/// Returns whether a request comes from a page of this host under one of these schemes, from the person at
+/// the browser, or from a program that is not a browser.
 pub fn is_own(headers: &HeaderMap, schemes: &[&str], host: &str) -> bool {
     let is_origin = |value: &[u8]| {
         schemes.iter().any(|scheme| value == format!("{scheme}://{host}").as_bytes())

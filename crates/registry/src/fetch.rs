@@ -34,7 +34,7 @@ pub fn client() -> Result<reqwest::Client> {
                 attempt.follow()
             }
         }))
-        // Its errors are sentences.
+        // Its errors are readable; those of the default resolver print the query.
         .dns_resolver(Arc::new(Hickory::default()))
         .read_timeout(SILENCE)
         .connect_timeout(SILENCE)
@@ -60,15 +60,12 @@ pub fn network(error: reqwest::Error) -> Error {
     let Some(host) = host.filter(|_| error.is_connect()) else {
         return Error::new(Kind::Network, "the transfer failed").caused_by(error);
     };
-    // Each layer of the library has a sentence; the last one is the reason.
+    // Each layer of the library adds a message; only the innermost one gives the reason.
     let mut reason: &dyn std::error::Error = &error;
     while let Some(source) = reason.source() {
         reason = source;
     }
-    Error::new(Kind::Network, format!("cannot connect to {host}: {reason}")).hint(
-        "where there is no network, a mirror has it: `--mirror FROM=TO`, or mirrors.toml \
-         (docs/sources.md)",
-    )
+    Error::new(Kind::Network, format!("cannot connect to {host}: {reason}"))
 }
 
 /// Returns an address without its user and password.

@@ -108,8 +108,8 @@ fn node(
     Ok(())
 }
 
-/// Sorts members as go-yaml does. Its comparison goes in circles for some keys (`a9`, `a12`, `a1b`), which the
-/// library's sorting may refuse with a panic.
+/// Sorts members as go-yaml does. Its comparison is not transitive for some keys (`a9`, `a12`, `a1b`), and the
+/// standard library's sort may panic on such an order.
 fn sorted(members: Vec<Member>) -> Vec<Member> {
     if members.is_sorted_by(|(a, _), (b, _)| in_order(a, b).is_le()) {
         return members;

@@ -39,7 +39,7 @@ pub fn parse_first(text: &str) -> Result<serde_json::Value> {
     Ok(value)
 }
 
-/// Parses a text with lines of quoted texts that are not indented, as libyaml does.
+/// Parses YAML as libyaml does: continuation lines of quoted scalars need no indentation.
 pub fn as_libyaml<T, E>(text: &str, parse: impl Fn(&str) -> Result<T, E>) -> Result<T, E> {
     parse(text).or_else(|error| match quoted::indented(text) {
         Some(indented) => parse(&indented).map_err(|_| error),

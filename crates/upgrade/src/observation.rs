@@ -47,7 +47,7 @@ pub struct HostSeen {
     /// What to do if the host answers but cannot be used: another host key, a refused login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
-    /// Why it is no longer the host that became a member.
+    /// Why it is no longer a working member: it was installed anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<String>,
     pub facts: Option<Facts>,

@@ -48,10 +48,10 @@ type Trees = Vec<BTreeMap<String, String>>;
 pub fn plan(run: &UpgradeRun<'_>, execution: &ExecutionContext<'_>) -> Result<Plan> {
     let document = run.document;
     let mut plan = empty(document)?;
-    // The agents have asked before, so this costs nothing.
+    // Agents cache their facts, so this asks no host again.
     let hosts = run.hosts(&run.from);
     let looks = look::look(hosts.iter().copied(), &execution.pool, execution.parallel);
-    // What was done there before is gone, and the rest of the upgrade cannot bring it back.
+    // The earlier steps are lost there, and the remaining ones cannot bring them back.
     ownership::refuse_lost(&run.from, hosts, &looks).map_err(|error| {
         error.hint(format!(
             "while the upgrade is open, `imgctl upgrade abort --cluster {} --force` comes first",

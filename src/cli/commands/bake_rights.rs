@@ -48,7 +48,7 @@ impl<'a> Rights<'a> {
     }
 
     /// Fails if the build of the target `name` needs a right that is not given. What counts is the build
-    /// that will run, not how the file says it. `agent` is the SSH agent of the caller.
+    /// that will run, however the file expresses it. `agent` is the SSH agent of the caller.
     pub(crate) fn check(
         &self,
         name: &str,

@@ -173,7 +173,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
     }
 }
 
-/// Fails if an operation on the open upgrade stands behind flags, where it would be an image.
+/// Fails if an operation such as `resume` comes after flags, where it would be taken for an image.
 fn refuse_late_word(images: &[String]) -> Result<()> {
     match images {
         [word] if Upgrade::has_subcommand(word) => {

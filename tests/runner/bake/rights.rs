@@ -1,11 +1,10 @@
-//! What a bake file, a compose file and a build context of somebody else reach on this machine.
+//! What a bake file or a compose file of somebody else reaches on this machine.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::common::{Ran, TestEnv};
 
-const USAGE: i32 = 2;
 const DENIED: i32 = 5;
 const SECRET: &str = "LABEL stolen-text";
 
@@ -105,61 +104,4 @@ fn files_that_nobody_named_are_no_links_to_elsewhere() {
     symlink("../home/secret", env.path("project/docker-bake.hcl")).unwrap();
     let told = bake(&env, &["--print"]).fails(DENIED).stderr();
     assert!(told.contains("docker-bake.hcl asks for") && !told.contains("stolen-text"), "{told}");
-}
-
-/// A directory that somebody else has made, built without any flag.
-#[test]
-fn a_context_of_somebody_else_reads_and_writes_nothing_outside() {
-    let env = project();
-    let build = |words: &[&str]| env.imgctl([&["build", "-t", "x"], words].concat());
-    let secret = env.path("home/secret");
-
-    // The Kubefile and its ignore file.
-    for name in ["Kubefile", "Dockerfile", "Containerfile"] {
-        let context = env.path(format!("of-{name}"));
-        fs::create_dir(&context).unwrap();
-        symlink(&secret, context.join(name)).unwrap();
-        let told = build(&[context.to_str().unwrap()]).fails(USAGE).stderr();
-        assert!(told.contains("leads out of the context") && !told.contains("stolen"), "{told}");
-    }
-    let context = env.context("ignored", "FROM scratch\nCOPY . /\n", &[("stolen-text", "x")]);
-    env.write("home/rules", "stolen-text\n");
-    symlink(env.path("home/rules"), context.join(".dockerignore")).unwrap();
-    build(&[context.to_str().unwrap()]).ok();
-    assert!(env.imgctl(["ls", "x"]).ok().stdout().contains("stolen-text"));
-    // Links inside of the context count.
-    let context =
-        env.context("inside", "FROM scratch\n", &[("docker/File", "FROM scratch\nLABEL a=b\n")]);
-    fs::remove_file(context.join("Kubefile")).unwrap();
-    symlink("docker/File", context.join("Dockerfile")).unwrap();
-    build(&[context.to_str().unwrap()]).ok();
-    assert_eq!(env.config("x")["config"]["Labels"]["a"], "b");
-
-    // The lock file.
-    let context = env.context("locked", "FROM scratch\nCOPY Kubefile /\n", &[]);
-    let inside = context.join(secret.strip_prefix("/").unwrap());
-    fs::create_dir_all(inside.parent().unwrap()).unwrap();
-    fs::write(&inside, "version = 1\n").unwrap();
-    symlink(&secret, context.join("imgctl.lock")).unwrap();
-    for words in [&[][..], &["--update-lock"], &["--locked"]] {
-        let all = [&[context.to_str().unwrap()], words].concat();
-        let told = build(&all).fails(USAGE).stderr();
-        assert!(told.contains("imgctl.lock is a link") && told.contains("--lock-file"), "{told}");
-    }
-    assert_eq!(fs::read_to_string(&secret).unwrap(), SECRET);
-    fs::remove_file(context.join("imgctl.lock")).unwrap();
-    build(&["--update-lock", context.to_str().unwrap()]).ok();
-    assert!(context.join("imgctl.lock").is_file());
-}
-
-/// Names that a layer reads as a deletion.
-#[test]
-fn a_working_directory_deletes_nothing() {
-    let env = TestEnv::new();
-    for name in ["/etc/.wh.victim", "/etc/.wh.victim/below", "/etc/.wh..wh..opq"] {
-        let kubefile = format!("FROM scratch\nCOPY victim /etc/victim\nWORKDIR {name}\n");
-        let context = env.context("c", &kubefile, &[("victim", "x")]);
-        let told = env.imgctl(["build", context.to_str().unwrap()]).fails(USAGE).stderr();
-        assert!(told.contains("mark deletions"), "{name}: {told}");
-    }
 }

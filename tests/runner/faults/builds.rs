@@ -374,3 +374,60 @@ fn a_run_step_cannot_reach_out_through_what_the_image_links() {
     assert_prunes_clean(&env);
     assert_scrubs_clean(&env);
 }
+
+/// A directory that somebody else has made, built without any flag.
+#[test]
+fn a_context_of_somebody_else_reads_and_writes_nothing_outside() {
+    let env = TestEnv::new();
+    let secret = env.write("home/secret", "LABEL stolen-text");
+    let build = |words: &[&str]| env.imgctl([&["build", "-t", "x"], words].concat());
+
+    // The Kubefile and its ignore file.
+    for name in ["Kubefile", "Dockerfile", "Containerfile"] {
+        let context = env.path(format!("of-{name}"));
+        std::fs::create_dir(&context).unwrap();
+        std::os::unix::fs::symlink(&secret, context.join(name)).unwrap();
+        let told = build(&[context.to_str().unwrap()]).fails(USAGE).stderr();
+        assert!(told.contains("leads out of the context") && !told.contains("stolen"), "{told}");
+    }
+    let context = env.context("ignored", "FROM scratch\nCOPY . /\n", &[("stolen-text", "x")]);
+    env.write("home/rules", "stolen-text\n");
+    std::os::unix::fs::symlink(env.path("home/rules"), context.join(".dockerignore")).unwrap();
+    build(&[context.to_str().unwrap()]).ok();
+    assert!(env.imgctl(["ls", "x"]).ok().stdout().contains("stolen-text"));
+    // Links inside of the context count.
+    let context =
+        env.context("inside", "FROM scratch\n", &[("docker/File", "FROM scratch\nLABEL a=b\n")]);
+    std::fs::remove_file(context.join("Kubefile")).unwrap();
+    std::os::unix::fs::symlink("docker/File", context.join("Dockerfile")).unwrap();
+    build(&[context.to_str().unwrap()]).ok();
+    assert_eq!(env.config("x")["config"]["Labels"]["a"], "b");
+
+    // The lock file.
+    let context = env.context("locked", "FROM scratch\nCOPY Kubefile /\n", &[]);
+    let inside = context.join(secret.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+    std::fs::write(&inside, "version = 1\n").unwrap();
+    std::os::unix::fs::symlink(&secret, context.join("imgctl.lock")).unwrap();
+    for words in [&[][..], &["--update-lock"], &["--locked"]] {
+        let all = [&[context.to_str().unwrap()], words].concat();
+        let told = build(&all).fails(USAGE).stderr();
+        assert!(told.contains("imgctl.lock is a link") && told.contains("--lock-file"), "{told}");
+    }
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "LABEL stolen-text");
+    std::fs::remove_file(context.join("imgctl.lock")).unwrap();
+    build(&["--update-lock", context.to_str().unwrap()]).ok();
+    assert!(context.join("imgctl.lock").is_file());
+}
+
+/// Names that a layer reads as a deletion.
+#[test]
+fn a_working_directory_deletes_nothing() {
+    let env = TestEnv::new();
+    for name in ["/etc/.wh.victim", "/etc/.wh.victim/below", "/etc/.wh..wh..opq"] {
+        let kubefile = format!("FROM scratch\nCOPY victim /etc/victim\nWORKDIR {name}\n");
+        let context = env.context("c", &kubefile, &[("victim", "x")]);
+        let told = env.imgctl(["build", context.to_str().unwrap()]).fails(USAGE).stderr();
+        assert!(told.contains("mark deletions"), "{name}: {told}");
+    }
+}

@@ -345,21 +345,22 @@ impl<'a> Gathered<'a> {
 
     /// Follows symlinks of the image in the path of a directory, except for those that this step has
     /// already replaced by a directory.
-    /// Fails if a hard link that an archive does not resolve leads to no file: no reader could unpack such
-    /// a layer. With `--link`, the layer does not depend on the image below.
+    /// Fails if a hard link whose target is not in the archive leads to no file of the image: no reader could
+    /// unpack such a layer. With `--link`, a layer must not depend on the image below.
     fn refuse_dangling(&self, link: &LayerPath, target: &LayerPath) -> Result<()> {
         let is_in_image = !self.flags.link
             && *target != join(&self.destination.path, link)
             && !self.directories.contains(target)
             && node_of(self.destination.tree, target).is_some_and(|node| node != Node::Directory);
-        // Of an archive that was added before.
+        // An archive that was added earlier may have the target.
         let is_file = |item: &Item| item.entry.path == *target && !item.entry.is_directory();
         if is_in_image || self.items.iter().any(is_file) {
             return Ok(());
         }
         Err(Error::bad_content(format!(
             "{link} is a hard link to {target}, a file that neither the archive nor the image has"
-        )))
+        ))
+        .hint("pack the file and its link into the same archive"))
     }
 
     fn behind_links(&self, path: &LayerPath) -> Result<LayerPath> {

@@ -214,6 +214,14 @@ fn copy(
     Ok(Some(metadata.mtime()))
 }
 
+/// Returns the error for a server that does not answer.
+fn unreachable(error: reqwest::Error) -> Error {
+    network(error).hint(
+        "without a network, take the file from a mirror: `--mirror FROM=TO`, or mirrors.toml \
+         (docs/sources.md)",
+    )
+}
+
 /// Downloads `url`, which messages call `shown`. Returns the time that the server says, in seconds since
 /// 1970.
 async fn download(
@@ -228,7 +236,7 @@ async fn download(
     if let Some(login) = login {
         request = request.header(AUTHORIZATION, login);
     }
-    let mut response = request.send().await.map_err(network)?;
+    let mut response = request.send().await.map_err(unreachable)?;
     if !response.status().is_success() {
         let error = Error::new(Kind::Network, format!("the server answered {}", response.status()));
         return Err(if response.status() == StatusCode::UNAUTHORIZED {
@@ -294,7 +302,7 @@ pub(super) fn read_small(address: &Url, mirrors: &Mirrors, limit: u64) -> Result
         None => address.clone(),
     };
     let read = async {
-        let mut response = client()?.get(url).send().await.map_err(network)?;
+        let mut response = client()?.get(url).send().await.map_err(unreachable)?;
         match response.status() {
             StatusCode::NOT_FOUND | StatusCode::FORBIDDEN | StatusCode::GONE => return Ok(None),
             status if !status.is_success() => {

@@ -10,7 +10,7 @@ use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
-use imgctl_base::place::Place as TextPlace;
+use imgctl_base::place::Place;
 use imgctl_kubefile::ast::{CheckDirective, Kubefile};
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
@@ -33,15 +33,15 @@ pub(super) struct Source {
     pub name: String,
     pub bytes: Vec<u8>,
     /// Where the file is, unless it was read from standard input.
-    pub(super) path: Option<Place>,
+    pub(super) path: Option<TextFile>,
 }
 
-/// Where a file of text is.
+/// A file of text, such as a Kubefile.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// Where the caller has said.
+pub(super) enum TextFile {
+    /// The caller named it.
     Named(PathBuf),
-    /// In the context: its path there, and the whole one.
+    /// It is in the context: its path there, and its full path.
     InContext(PathBuf, PathBuf),
 }
 
@@ -49,7 +49,7 @@ impl Source {
     /// Returns the path of the file, unless it was read from standard input.
     pub(super) fn file(&self) -> Option<&Path> {
         match self.path.as_ref()? {
-            Place::Named(path) | Place::InContext(_, path) => Some(path),
+            TextFile::Named(path) | TextFile::InContext(_, path) => Some(path),
         }
     }
 }
@@ -73,12 +73,12 @@ impl Source {
         if found.is_empty() {
             return Ok(kubefile);
         }
-        let places: Vec<TextPlace> = found.iter().filter_map(|found| self.place(found)).collect();
+        let places: Vec<Place> = found.iter().filter_map(|found| self.place(found)).collect();
         Err(diagnostic::into_error(&found, &self.name, &self.bytes).at(places))
     }
 
     /// Returns the place of a finding, unless the text came from standard input.
-    pub(super) fn place(&self, found: &Diagnostic) -> Option<TextPlace> {
+    pub(super) fn place(&self, found: &Diagnostic) -> Option<Place> {
         self.file().map(|path| found.place(path, &self.bytes))
     }
 }
@@ -151,7 +151,7 @@ pub(super) fn find(file: Option<&Path>, context: &Path) -> Result<Source> {
         // buildah).
         if file.exists() {
             let bytes = read_text(std::fs::File::open(file).path("open", file)?, file)?;
-            let (name, path) = (file.display().to_string(), Place::Named(file.to_owned()));
+            let (name, path) = (file.display().to_string(), TextFile::Named(file.to_owned()));
             return Ok(Source { name, bytes, path: Some(path) });
         }
         let source = if file.is_relative() { in_context(context, file)? } else { None };
@@ -175,8 +175,8 @@ pub(super) fn find(file: Option<&Path>, context: &Path) -> Result<Source> {
     ))
 }
 
-/// Returns the Kubefile `name` of the context. Somebody else may have made the context, so links count
-/// inside of it only, as for all its files.
+/// Returns the Kubefile `name` of the context. Somebody else may have made the context, so links are
+/// followed only inside it, as for all its files.
 fn in_context(context: &Path, name: &Path) -> Result<Option<Source>> {
     let root = Root::open(context)?;
     let is_file = |metadata: &Metadata| metadata.kind == FileKind::File;
@@ -193,7 +193,7 @@ fn in_context(context: &Path, name: &Path) -> Result<Option<Source>> {
     }
     let path = context.join(name);
     let bytes = read_text(root.open_file(name)?, &path)?;
-    let place = Place::InContext(name.to_owned(), path);
+    let place = TextFile::InContext(name.to_owned(), path);
     Ok(Some(Source { name: name.display().to_string(), bytes, path: Some(place) }))
 }
 
@@ -232,12 +232,12 @@ fn ignore_rules(options: &Options, context: &Root, source: &Source) -> Result<Ig
             PathBuf::from(name)
         };
         let opened = match &source.path {
-            Some(Place::Named(path)) => {
+            Some(TextFile::Named(path)) => {
                 let path = beside(path);
                 let file = atomic::open_regular(&path).path("open", &path);
                 file.map(|file| (file, path))
             }
-            Some(Place::InContext(name, path)) => {
+            Some(TextFile::InContext(name, path)) => {
                 context.open_file(&beside(name)).map(|file| (file, beside(path)))
             }
             None => continue,

@@ -1,5 +1,5 @@
-//! Paths of this machine that a build opens beside those of its context, for whoever must ask before
-//! somebody else's settings are used. Must not know where the settings came from.
+//! Paths of this machine that a build opens, for callers that must ask before they use somebody else's
+//! settings. Must not know where the settings came from.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

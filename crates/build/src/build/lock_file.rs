@@ -243,30 +243,28 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 /// Where the lock is written.
 enum LockPlace<'a> {
     Named(&'a Path),
-    /// Somebody else may have made the context: nothing in it says where the lock goes.
+    /// Somebody else may have made the context, so a link there must not redirect the lock.
     InContext(PathBuf),
 }
 
 impl LockPlace<'_> {
     fn write(&self, lock: &Lock) -> Result<()> {
         let text = lock.to_text();
-        let path: &Path = match self {
-            Self::Named(path) => path,
-            Self::InContext(path) => path,
-        };
-        if std::fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
-            return Ok(());
+        let is_same = |path: &Path| std::fs::read(path).is_ok_and(|old| old == text.as_bytes());
+        match self {
+            Self::Named(path) if !is_same(path) => {
+                output::write(path, text.as_bytes(), 0o644, Durability::Durable)
+            }
+            Self::InContext(path) if !is_same(path) => {
+                atomic::write(path, text.as_bytes(), 0o644, Durability::Durable)
+            }
+            _ => Ok(()),
         }
-        let write = match self {
-            Self::Named(_) => output::write,
-            Self::InContext(_) => atomic::write,
-        };
-        write(path, text.as_bytes(), 0o644, Durability::Durable)
     }
 }
 
-/// Fails if the lock of the context is a link: what it leads to is not a part of the context, and would
-/// be written.
+/// Fails if the lock of the context is a link: its target may be outside the context, and would be
+/// overwritten.
 fn refuse_link(options: &Options) -> Result<()> {
     match place(options) {
         Ok(LockPlace::InContext(path)) if path.is_symlink() => {

@@ -58,7 +58,7 @@ impl Mounts {
         for (mount, name) in mounts.iter().zip(names) {
             made.add(stage, mount, &name)?;
         }
-        // A mount hides what is mounted below its target before (BuildKit sorts them by target).
+        // A mount hides earlier mounts below its target, so parents come first (as in BuildKit).
         made.mounts.sort_by_key(|mount| clamp(&mount.target.0).unwrap_or_default());
         Ok(made)
     }

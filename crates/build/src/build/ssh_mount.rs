@@ -1,6 +1,6 @@
 //! `RUN --mount=type=ssh`: a socket of the step's own in front of the SSH agent, because the agent's
 //! socket belongs to the user who builds, and the command may run as another one. A command may list keys
-//! and have data signed, as with BuildKit; everything else that an agent does is its owner's.
+//! and have data signed, as with BuildKit; every other request is refused.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use imgctl_base::error::{IoContext as _, Result};
 /// Messages that a command may send (draft-ietf-sshm-ssh-agent, 6.1).
 const REQUEST_IDENTITIES: u8 = 11;
 const SIGN_REQUEST: u8 = 13;
-/// What the others get.
+/// Reply to all other messages.
 const FAILURE: u8 = 5;
 /// Maximum length of a message, in bytes, as in OpenSSH.
 const LONGEST: u32 = 256 << 10;

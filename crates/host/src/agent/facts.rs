@@ -160,8 +160,8 @@ fn clusters(data: &Path, files: &[&str]) -> Vec<String> {
     names
 }
 
-/// Returns what the file of this name says for each cluster that has left one. A file that says nothing
-/// is as good as none.
+/// Returns the content of the file of this name for each cluster that has left one. An empty file counts as
+/// missing.
 fn ids(data: &Path, file: &str) -> BTreeMap<String, String> {
     let id = |name: &String| {
         let read = read_text(&data.join(name).join(file), 4096).ok()??;

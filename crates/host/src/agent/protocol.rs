@@ -53,8 +53,7 @@ pub struct Facts {
     /// UIDs of the clusters that the host belongs to, by name: what [`UID_FILE`] says.
     #[serde(default)]
     pub cluster_uids: BTreeMap<String, String>,
-    /// machine-ids that the host had when it began to belong to these clusters: what
-    /// [`MACHINE_FILE`] says.
+    /// machine-ids that the host had when it joined these clusters, by name: what [`MACHINE_FILE`] says.
     #[serde(default)]
     pub cluster_machines: BTreeMap<String, String>,
     /// Names of clusters whose rootfs is on the host.
@@ -68,7 +67,7 @@ pub struct Facts {
 
 /// File below a cluster's data directory with the cluster's UID.
 pub const UID_FILE: &str = "uid";
-/// File beside it with the machine-id of the host: the data can outlive the system.
+/// File beside it with the machine-id of the host, because data can outlive the system that wrote it.
 pub const MACHINE_FILE: &str = "machine-id";
 
 /// Asks which of these blobs, trees and registry layers the host has.

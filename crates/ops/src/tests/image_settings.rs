@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::upgrade::{RollbackRequest, rollback};
+use crate::upgrade::rollback;
 use imgctl_base::settings::SETTINGS;
 use imgctl_upgrade::document::Choices;
 
@@ -81,15 +81,7 @@ fn a_plan_tells_which_settings_the_new_image_does_not_accept() {
     fixture.outcomes();
 
     // The way back stays open: the former image accepts all of it, and would be told as a warning.
-    let back = RollbackRequest {
-        cluster: "default".to_owned(),
-        scope: None,
-        id: None,
-        preview: false,
-        from_snapshot: None,
-        choices: GivenChoices::default(),
-        options: RunOptions::default(),
-    };
+    let back = rolling_back();
     rollback(&back, &fixture.session(true)).unwrap();
     assert!(stored().contains("app:v1"));
 }

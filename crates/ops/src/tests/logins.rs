@@ -3,7 +3,7 @@
 use super::*;
 use crate::operation::Operation;
 use crate::restore::refuse_if_alive;
-use crate::upgrade::{RollbackRequest, rollback};
+use crate::upgrade::rollback;
 use crate::work::Work;
 use imgctl_host::agent::Agent;
 use imgctl_model::clusterfile::Ssh;
@@ -68,15 +68,7 @@ fn an_upgrade_and_its_rollback_log_in_as_the_flags_say() {
     upgrade(&preview(), &fixture.session_as(Some("ops"), Some("ops"))).unwrap();
     assert_eq!(fixture.outcomes(), ["v1 to v2: 3 hosts"]);
 
-    let request = RollbackRequest {
-        cluster: "default".to_owned(),
-        scope: None,
-        id: None,
-        preview: false,
-        from_snapshot: None,
-        choices: GivenChoices::default(),
-        options: RunOptions::default(),
-    };
+    let request = rolling_back();
     upgrade(&upgrading(None), &fixture.session_as(Some("ops"), Some("ops"))).unwrap();
     let version = || {
         let stored = std::fs::read_to_string(fixture.clusterfile()).unwrap();

@@ -1,5 +1,5 @@
-//! Who may ask a registry that needs no login: programs, and pages of its own. A page of another site is
-//! told from them by the names under which the registry is known, and by what browsers say.
+//! Who may use a registry that needs no login: programs, and its own pages. Requests of other sites' pages
+//! are recognized by the host that they name and by the headers that browsers add.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use http::{StatusCode, Version};
 use crate::browser;
 use crate::server::reply::Refusal;
 
-/// The names under which a registry is known. Any IP address is one: no other site can have it.
+/// The names by which a registry is known. Any IP address counts, because no other site can have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names(Vec<String>);
 

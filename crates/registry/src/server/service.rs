@@ -148,7 +148,7 @@ async fn dispatch(
             _ => pull::blob(shared, method, headers, repository, digest).await,
         },
         Route::Uploads { repository } => {
-            // All of a user, or of an address, is one client.
+            // All requests of a user, or of an address without one, count as one client.
             let client = user.clone().or_else(|| peer.map(|peer| peer.ip().to_string()));
             upload::begin(shared, (repository, client), &query, headers, body).await
         }

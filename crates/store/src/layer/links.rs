@@ -1,6 +1,6 @@
-//! The header of a hard link has a mode, an owner and attributes of its own. umoci and GNU tar leave the file
-//! as it is, Docker, containerd, podman and Python's tarfile give all of it to the file: a layer in which the
-//! two differ has two readings. Times alone do not count, as writers may round them.
+//! The header of a hard link has its own mode, owner and attributes. umoci and GNU tar ignore them; Docker,
+//! containerd, podman and Python's tarfile apply them to the file. A layer in which they differ from the
+//! file's entry therefore has two readings. Times do not count, because writers may round them.
 //!
 //! Must not depend on where the file is.
 
@@ -8,8 +8,8 @@ use crate::layer::entry::is_left_out;
 use crate::layer::{Entry, EntryKind};
 use imgctl_base::error::{Error, Result};
 
-/// Refuses a link whose header says something else of its file than the file's own entry. An attribute that
-/// only the file has stays.
+/// Refuses a link whose header contradicts the file's own entry. An attribute that only the file has is
+/// no contradiction.
 pub(in crate::layer) fn check(link: &Entry, file: &Entry) -> Result<()> {
     // Linux does not support modes of symlinks.
     if !matches!(file.kind, EntryKind::Symlink { .. }) && link.mode != file.mode {

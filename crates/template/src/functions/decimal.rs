@@ -32,7 +32,7 @@ impl Decimal {
         self.digits.checked_mul(10_i128.checked_pow(zeros)?)
     }
 
-    /// Of numbers that are too far apart, the floats are added.
+    /// Numbers whose magnitudes are too far apart are added as floats.
     pub(super) fn plus(self, other: Self) -> Self {
         let exponent = self.exponent.min(other.exponent);
         let sum = self.scaled(exponent).zip(other.scaled(exponent));

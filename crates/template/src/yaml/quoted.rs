@@ -1,5 +1,5 @@
-//! Quoted texts over several lines, as libyaml reads them: it wants no indentation of their lines, which YAML 1.2 and its
-//! parsers do. Must not know what the texts mean.
+//! Quoted scalars over several lines. libyaml accepts continuation lines without indentation; YAML 1.2 and its parsers do
+//! not. Must not know what the scalars mean.
 
 /// A column beyond which no line is indented.
 const WIDEST: usize = 512;
@@ -13,8 +13,8 @@ enum Within {
     Quoted(char, usize),
 }
 
-/// Returns the text with lines of quoted scalars indented, whose leading spaces mean nothing; `None` if nothing has to
-/// be, or if it would grow too much.
+/// Returns the text with the continuation lines of quoted scalars indented, which does not change their values; `None` if
+/// no line needs it, or if the text would grow too much.
 pub(super) fn indented(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len() + 64);
     let mut within = Within::Nothing;

@@ -102,8 +102,7 @@ pub struct Question<'a> {
     pub begun: &'a BTreeSet<String>,
 }
 
-/// Adds members that are no longer what became one: files alone would not bring back what scripts did
-/// there.
+/// Adds members that were installed anew: files alone would not bring back what scripts did there.
 pub(crate) fn lost_members(question: &Question<'_>, force_helps: bool, found: &mut Findings) {
     let context = question.context;
     let new: BTreeSet<String> = question.new.iter().map(Host::id).collect();

@@ -35,9 +35,8 @@ impl Lacking {
     }
 }
 
-/// Returns those of `hosts` whose files are missing, although a run has sent them and none has removed
-/// them: scripts of the image cannot clean such a host. A host that was installed anew has nothing to
-/// clean.
+/// Returns an error for each of `hosts` that lacks its files although a run has sent them and none has removed
+/// them: scripts of the image cannot clean such a host. A host with another machine-id has nothing to clean.
 pub(crate) fn without_files(
     context: &ClusterContext,
     hosts: &[Host],

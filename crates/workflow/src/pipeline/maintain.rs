@@ -17,8 +17,7 @@ use imgctl_runtime::kubeadm::renew::{Wanted, remember};
 
 /// Plans the removal of a whole cluster, also of one that was never finished: workers in parallel,
 /// control planes one by one, the first one last. What is left behind is a failure. By force, the cluster
-/// is gone as soon as all hosts that answer have lost its files: what then is left, no later run can
-/// remove.
+/// is gone once no host that answers has its files, because no later run could remove more.
 pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Result<Planned> {
     let looks = look::look(&context.hosts, &execution.pool, execution.parallel);
     let context = Arc::new(look::informed(context, &looks));
@@ -92,7 +91,7 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
     let mut mark = record::mark(execution, PhaseUpdate::Gone);
     let mut end = Phase::new("record", Order::Serial);
     if execution.force {
-        (mark.closes, mark.concludes) = (true, true);
+        (mark.closes, mark.concludes) = (Some(GONE), true);
         let step = files_are_gone(&context, cleaned);
         end = end.on_failure(OnFailure::GoOn).lane(Lane { host: None, steps: vec![step, mark] });
     } else {
@@ -108,6 +107,8 @@ const BRING_BACK: &str =
 const FORCE: &str = "or pass --force to leave the host as it is";
 const FORGET: &str = "pass --force to forget it and leave it as it is";
 
+const GONE: &str =
+    "the cluster is gone all the same: remove by hand what these steps have left behind";
 const BARE: &str = "or pass --force to remove the rest and leave what they have started";
 
 /// Returns the step that fails while one of `hosts` has files of the cluster: the next attempt needs the
@@ -135,7 +136,7 @@ fn gone(host: &Host, told: &Error) -> Lane {
     left(host, says, told)
 }
 
-/// Reports a host that is left as it is in the same way.
+/// Reports a host that is not touched, in the same way.
 fn left(host: &Host, says: &str, told: &Error) -> Lane {
     let (kind, message) = (told.kind(), told.message().to_owned());
     let hints: Vec<String> = told.hints().iter().map(ToString::to_string).collect();

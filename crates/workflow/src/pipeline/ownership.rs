@@ -1,7 +1,7 @@
 //! Whose a host is: each host of a cluster has the cluster's UID in a file of the cluster's data
 //! directory, written before anything else is brought to it, and beside it the machine-id. A host of
-//! another cluster is neither changed nor cleaned, and one that was installed anew is no member by the
-//! files that it has left or gets.
+//! another cluster is neither changed nor cleaned, and files alone do not make a host that was installed
+//! anew a member.
 //!
 //! Evaluates the facts that hosts have reported. Hosts from before clusters had UIDs have no file; the
 //! next change writes it.
@@ -96,15 +96,15 @@ pub(crate) fn taken(context: &ClusterContext, facts: &Facts) -> Option<Other> {
     }
 }
 
-/// Fails if a host of the cluster says that it belongs to another one, or is no longer what became a
-/// member, and if the cluster is being removed. Hosts that do not answer are somebody else's concern.
+/// Fails if a host of the cluster belongs to another one or was installed anew, or if the cluster is being
+/// removed. Hosts that do not answer are not checked.
 pub fn refuse_foreign(context: &ClusterContext, looks: &Looks) -> Result<()> {
     refuse_unfinished_reset(context)?;
     refuse_taken(context, looks)?;
     refuse_lost(context, &context.hosts, looks)
 }
 
-/// Fails if one of `hosts` is no longer what became a member.
+/// Fails if one of `hosts` was installed anew since it became a member.
 pub fn refuse_lost<'a>(
     context: &ClusterContext,
     hosts: impl IntoIterator<Item = &'a Host>,
@@ -138,8 +138,7 @@ pub fn refuse_taken(context: &ClusterContext, looks: &Looks) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a reset of the cluster has stopped on the way: some of its hosts may be clean, although they
-/// still have its files.
+/// Fails if a reset of the cluster is unfinished: some hosts may be cleaned although they still have files.
 pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
     match past::unfinished_verb(&journals(context.state.directory()), RESET)? {
         Some(reset) => Err(Error::busy(format!(
@@ -155,15 +154,15 @@ pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
     }
 }
 
-/// What to do with a member that is no longer what became one.
+/// What to do with a member that was installed anew.
 pub const REPLACE: &str = "`imgctl delete` it, with --force if its data is gone for good, and `imgctl add` it again; \
                            if it is the first control plane, `imgctl restore` a backup, or `imgctl reset` and \
                            create the cluster again";
 
-/// Returns why a member is no longer what became one: what scripts did there is gone with its system or
-/// its data.
+/// Returns why a host is no longer a working member: what scripts did there is gone with its system or its
+/// data.
 pub fn membership_lost(context: &ClusterContext, facts: &Facts) -> Option<&'static str> {
-    // Hosts from before clusters had UIDs, and those that others have set up, say nothing.
+    // Hosts from before clusters had UIDs, and hosts that others set up, have no mark.
     if context.is_adopted() || context.uid.is_none() {
         return None;
     }

@@ -51,8 +51,9 @@ pub struct Step {
     /// The step removes what the other steps of its lane need: it is not executed after a failure of
     /// one of them, also where the lane goes on.
     pub(crate) concludes: bool,
-    /// Nothing is left to resume once the step is done, whatever else has failed.
-    pub(crate) closes: bool,
+    /// Nothing is left to resume once the step is done, whatever else has failed: what the operator is told
+    /// then.
+    pub(crate) closes: Option<&'static str>,
     /// Size of the files and blobs that the step moves, if known.
     pub bytes: u64,
     pub work: Work,
@@ -87,7 +88,7 @@ impl Step {
             timeout: None,
             always: false,
             concludes: false,
-            closes: false,
+            closes: None,
             bytes: 0,
             work,
         }
@@ -121,7 +122,7 @@ impl From<Action> for Step {
             timeout: action.timeout,
             always: false,
             concludes: false,
-            closes: false,
+            closes: None,
             bytes: 0,
             work: Work::Action(action),
         }

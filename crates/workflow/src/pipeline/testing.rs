@@ -46,7 +46,7 @@ pub struct Behaviour {
     pub lacks: u64,
     /// The end of the first execution of a line that contains this text is not observed.
     pub reboots: Option<String>,
-    /// A host that says that it removes files, and does not.
+    /// A host that reports files as removed and keeps them.
     pub keeps_files: Option<String>,
 }
 
@@ -103,7 +103,7 @@ impl Simulation {
         lock(&self.names).retain(|(own, _), _| own != host);
     }
 
-    /// Makes a host one whose files of clusters are gone, for example with a disk.
+    /// Removes all cluster files from a host, as a lost disk does.
     #[cfg(test)]
     pub(crate) fn lose_files(&self, host: &str) {
         lock(&self.agents).remove(host);

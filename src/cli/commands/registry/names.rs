@@ -1,4 +1,4 @@
-//! The names under which this machine is known to itself: a registry without logins answers to no others.
+//! The names by which this machine knows itself. A registry without logins answers only to these.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -16,8 +16,8 @@ pub(super) fn known(given: &[String]) -> Names {
     Names::new(names.chain(of_hosts_file(&hosts, is_here)))
 }
 
-/// Returns the names of addresses for which `is_here` holds. What leads nowhere (0.0.0.0, which lists of unwanted
-/// names use) leads to this machine, too, and names others.
+/// Returns the names of addresses for which `is_here` holds. Entries for 0.0.0.0 are skipped: block lists map
+/// unwanted names to it, and it also reaches this machine.
 fn of_hosts_file(text: &str, is_here: impl Fn(IpAddr) -> bool) -> Vec<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     lines

@@ -1,6 +1,6 @@
 //! Compares the list of a layer with its archive, entry by entry, while the archive is read. podman, buildah,
-//! CRI-O and the snapshotters of containerd unpack what the list says, and everything else the archive: a layer in
-//! which the two differ is two images.
+//! CRI-O and containerd's snapshotters unpack what the list says; all other programs unpack the archive. A layer
+//! in which the two differ is two images.
 //!
 //! Must not depend on where blobs are stored, or on how the archive is read.
 
@@ -90,7 +90,7 @@ impl Comparison {
             .ok_or_else(|| differs("has chunks without order or digest for", &entry.path))
     }
 
-    /// Checks that nothing of the list is left.
+    /// Fails if the list has more entries than the archive.
     pub(in crate::layer) fn finish(mut self) -> Result<()> {
         match self.take()? {
             Some(item) => {

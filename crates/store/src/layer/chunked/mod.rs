@@ -42,7 +42,7 @@ pub const POSITION: &str = "io.github.containers.zstd-chunked.manifest-position"
 /// `OFFSET:COMPRESSED:UNCOMPRESSED` of the headers.
 pub const HEADERS_POSITION: &str = "io.github.containers.zstd-chunked.tarsplit-position";
 
-/// Names that containers/storage had for the annotations before 1.44, and stargz-snapshotter has.
+/// Names of the same annotations in containers/storage before 1.44 and in stargz-snapshotter.
 const OLD_CHECKSUM: &str = "io.containers.zstd-chunked.manifest-checksum";
 const OLD_POSITION: &str = "io.containers.zstd-chunked.manifest-position";
 

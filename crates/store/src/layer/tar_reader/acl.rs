@@ -1,5 +1,5 @@
 //! POSIX ACLs among the extended attributes of an entry. The kernel takes the mode of a file from the ACL that
-//! is set last, so an entry whose ACL and mode disagree becomes another file than a list of modes says.
+//! is set last, so a file whose ACL and mode disagree gets other permissions than a listing shows.
 //!
 //! Must not depend on archives.
 

@@ -90,7 +90,9 @@ impl Task<'_> {
         match ended {
             Ok(()) => {
                 run.done.fetch_add(1, Ordering::SeqCst);
-                run.closed.fetch_or(step.closes, Ordering::SeqCst);
+                if let Some(told) = step.closes {
+                    let _ = run.closed.set(told);
+                }
                 true
             }
             Err((outcome, error)) => self.fail(attempt, outcome, error, log.path()),

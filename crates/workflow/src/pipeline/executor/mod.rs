@@ -13,7 +13,7 @@ mod together;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -203,8 +203,8 @@ struct Run<'a> {
     stop: AtomicBool,
     /// No further host begins, because the run does not admit it.
     held: AtomicBool,
-    /// A step that closes the run is done.
-    closed: AtomicBool,
+    /// What the operator is told once a step has closed the run.
+    closed: OnceLock<&'static str>,
     failures: Mutex<Vec<Failure>>,
     done: AtomicUsize,
     skipped: AtomicUsize,
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
             running: Arc::default(),
             stop: AtomicBool::new(false),
             held: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            closed: OnceLock::new(),
             failures: Mutex::default(),
             done: AtomicUsize::new(0),
             skipped: AtomicUsize::new(0),
@@ -279,7 +279,7 @@ impl<'a> Run<'a> {
             self.phases();
         });
         let failures = lock(&self.failures);
-        let outcome = if !failures.is_empty() && self.closed.load(Ordering::SeqCst) {
+        let outcome = if !failures.is_empty() && self.closed.get().is_some() {
             Outcome::Aborted
         } else if !failures.is_empty() && !failures.iter().all(is_interruption) {
             Outcome::Failed
@@ -467,11 +467,8 @@ impl<'a> Run<'a> {
                     error.hint(format!("read the log: `less {}`", quote(&log.to_string_lossy())));
             }
         }
-        if self.closed.load(Ordering::SeqCst) {
-            return error.hint(format!(
-                "the cluster is gone all the same; remove what these steps have left by hand (journal {})",
-                self.journal.id()
-            ));
+        if let Some(told) = self.closed.get() {
+            return error.hint(format!("{told} (journal {})", self.journal.id()));
         }
         error.hint(format!(
             "{} once that is fixed: completed steps are not repeated (journal {})",
