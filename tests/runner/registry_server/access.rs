@@ -1,12 +1,12 @@
 //! Who may ask, over what, and what is said about it.
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base64::Engine;
 
-use crate::common::{IMGCTL, TestEnv};
+use crate::common::{IMGCTL, Ran, TestEnv};
 use crate::registry_server::http::{Request, Response, sha256};
 use crate::registry_server::server::Server;
 
@@ -151,7 +151,7 @@ fn mistakes_are_told_before_anything_is_served() {
     ] {
         let mut command = env.command(["registry", "serve", "--create"]);
         command.arg(env.path("r")).args(flags);
-        let ran = crate::common::Ran::new(command).fails(code);
+        let ran = Ran::new(command).fails(code);
         assert!(ran.stderr().contains(words), "{}", ran.stderr());
     }
 }
@@ -196,18 +196,33 @@ fn tls_is_spoken_with_the_certificate_given() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_made_only_if_asked() {
+fn a_new_directory_is_told_and_one_without_a_parent_is_refused() {
     let env = TestEnv::new();
-    let typo = env.path("regsitry");
-    let words = ["registry", "serve", typo.to_str().unwrap(), "--addr", "127.0.0.1:0"];
-    let ran = env.imgctl(words).fails(3);
-    for part in ["there is no directory", "regsitry", "--create makes an empty registry there"] {
-        assert!(ran.stderr().contains(part), "{part}: {}", ran.report());
+    let (slip, new) = (env.path("vra/registry"), env.path("registry"));
+    let words = |directory: &Path| {
+        let mut command = env.command(["registry", "serve", "--addr", "127.0.0.1:0"]);
+        command.arg(directory);
+        command
+    };
+    let mut read_only = words(&new);
+    read_only.arg("--read-only");
+    for (command, directory) in [(words(&slip), &slip), (read_only, &new)] {
+        let ran = Ran::new(command).fails(3);
+        for part in ["there is no directory", "--create makes an empty registry there"] {
+            assert!(ran.stderr().contains(part), "{part}: {}", ran.report());
+        }
+        assert!(!directory.exists());
     }
-    assert!(!typo.exists());
-    let server = Server::start(&typo, &[]);
+    let mut command = words(&new);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.contains("registry is new: an empty registry"), "{line}");
+    let server = Server::start(&slip, &[]);
     Request::new("GET", "/v2/").send(&server.address).is(200);
-    assert!(typo.join("docker/registry/v2").is_dir());
+    assert!(slip.join("docker/registry/v2").is_dir());
 }
 
 #[test]
@@ -220,7 +235,7 @@ fn the_form_that_sealos_uses_is_taken() {
     let mut child =
         command.arg(env.path("r")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     let port = line.trim().rsplit_once(':').unwrap().1;
     Request::new("GET", "/v2/").send(&format!("127.0.0.1:{port}")).is(200);
@@ -253,7 +268,7 @@ fn served_alone(env: &TestEnv, flags: &[&str]) -> (String, String) {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();

@@ -59,7 +59,7 @@ pub(crate) struct ServeArgs {
     #[arg(required_unless_present = "store", num_args = 1..=2, value_name = "DIR")]
     place: Vec<PathBuf>,
 
-    /// Make the directory of a new registry if it does not exist; --proxy and --cache always do
+    /// Make the directory of a new registry with its parents, and without a note
     #[arg(long, conflicts_with = "store")]
     create: bool,
 
@@ -191,8 +191,14 @@ pub(crate) fn run(args: &ServeArgs, known: &Names, context: &Context) -> Result<
     let is_new =
         args.create || args.proxy.is_some() || !args.cache.is_empty() || args.place.len() > 1;
     if !is_new && scratch.is_none() && !directory.exists() {
-        let what = format!("there is no directory {}", directory.display());
-        return Err(Error::not_found(what).hint("--create makes an empty registry there"));
+        // A path with a missing parent is more likely a slip than a new registry.
+        let has_parent = std::path::absolute(directory)
+            .is_ok_and(|path| path.parent().is_some_and(Path::is_dir));
+        if args.read_only || !has_parent {
+            let what = format!("there is no directory {}", directory.display());
+            return Err(Error::not_found(what).hint("--create makes an empty registry there"));
+        }
+        context.ui.note(&format!("{} is new: an empty registry", directory.display()));
     }
     let layout = if args.read_only {
         Layout::open(directory, false)?
