@@ -28,6 +28,7 @@ mod mirror_options;
 mod names;
 mod overview;
 mod registry_options;
+mod rehearsal_view;
 mod release_note;
 mod report_output;
 mod requested_report;

@@ -344,6 +344,17 @@ impl Verb {
 
 /// Ends only if the program cannot be started: it takes the place of this process.
 pub(crate) fn run(args: &TestbedArgs, context: &Context) -> Result<()> {
+    let mut command = program(context)?;
+    for (flag, given) in [("--json", context.ui.is_json()), ("--quiet", context.ui.is_quiet())] {
+        command.args(given.then_some(flag));
+    }
+    command.args(args.name.as_ref().map(|name| format!("--name={name}")));
+    command.args(args.verb.words().0);
+    Err(Error::io("cannot start python3", command.exec()))
+}
+
+/// Returns the program of the test bed, without arguments.
+pub(crate) fn program(context: &Context) -> Result<Command> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::denied(
             "the test bed needs root: its hosts have namespaces, mounts and devices",
@@ -356,12 +367,7 @@ pub(crate) fn run(args: &TestbedArgs, context: &Context) -> Result<()> {
     let mut command = Command::new(python);
     // Neither variables for Python nor modules of a user change what runs.
     command.args(["-E", "-s", "-B"]).arg(main).env("TESTBED_PROGRAM", "imgctl testbed");
-    for (flag, given) in [("--json", context.ui.is_json()), ("--quiet", context.ui.is_quiet())] {
-        command.args(given.then_some(flag));
-    }
-    command.args(args.name.as_ref().map(|name| format!("--name={name}")));
-    command.args(args.verb.words().0);
-    Err(Error::io("cannot start python3", command.exec()))
+    Ok(command)
 }
 
 /// Debian's own Python if there is one, otherwise the first in the path.
