@@ -84,7 +84,7 @@ fn rendered<'a>(
     values: impl Iterator<Item = &'a Value>,
     context: &Context,
 ) -> Result<Vec<String>> {
-    let template = Template::parse("--format", template, Dialect::Format, Missing::NoValue)?;
+    let template = Template::parse("--format", template, Dialect::Format, Missing::Field)?;
     // The line feeds of a template are lines on a terminal; those of a label are not.
     let values = values.map(|value| {
         if context.ui.stdout_is_terminal() {

@@ -4,10 +4,12 @@
 use std::fmt::Display;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid};
 
 pub(crate) use imgctl_base::size::human;
 use imgctl_base::text::{Lines, is_unsafe};
+
+use crate::ui::edge;
 
 /// Formats a number of things: `1 host`, `2 hosts`; `thing` is in the singular.
 pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
@@ -22,6 +24,9 @@ pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing
 
 /// Number of spaces between columns.
 const GAP: u16 = 3;
+/// Minimum width of a last column that is wrapped, and maximum width of a word in it: digests and paths stay
+/// whole, so that they can be copied.
+const PROSE: usize = 18;
 
 /// Rows below a heading.
 pub(crate) struct Table {
@@ -52,8 +57,12 @@ impl Table {
     }
 
     /// Renders the table as text, with a newline after each line; without the heading unless
-    /// requested.
+    /// requested. On a narrow terminal, sentences in the last column continue below.
     pub(crate) fn render(&self, heading: bool) -> Lines {
+        self.rendered(heading, edge::columns())
+    }
+
+    fn rendered(&self, heading: bool, columns: Option<usize>) -> Lines {
         let mut grid = Grid::new();
         grid.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if heading {
@@ -69,6 +78,21 @@ impl Table {
             column.set_padding((0, GAP));
             if self.right.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let widths = grid.column_max_content_widths();
+        if let (Some(columns), [others @ .., last]) = (columns, &widths[..]) {
+            let gap = usize::from(GAP);
+            let left: usize = others.iter().map(|width| usize::from(*width) + gap).sum();
+            let words =
+                self.rows.iter().filter_map(|row| row.last()).flat_map(|cell| cell.split(' '));
+            let is_prose = words.map(|word| word.chars().count()).max() <= Some(PROSE);
+            if left + usize::from(*last) > columns && left + PROSE <= columns && is_prose {
+                let width = u16::try_from(columns + gap).unwrap_or(u16::MAX);
+                grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+                for column in grid.column_iter_mut().take(others.len()) {
+                    column.set_constraint(ColumnConstraint::ContentWidth);
+                }
             }
         }
         grid.lines().map(|line| line.trim_end().to_owned()).collect()
@@ -136,11 +160,26 @@ mod tests {
         table.row(vec!["etcd".into(), "1.00 MB".into()]);
         table.row(vec!["a\u{1b}[31m\nb".into(), "9 B".into()]);
         assert_eq!(
-            table.render(true).as_str(),
+            table.rendered(true, None).as_str(),
             "NAME               SIZE\netcd            1.00 MB\na\\u{1b}[31m b       9 B\n"
         );
         assert!(Table::new(&["X"]).render(false).is_empty());
         assert_eq!(one_line("a\u{202e}b\u{9b}2J"), "a\\u{202e}b\\u{9b}2J");
+    }
+
+    #[test]
+    fn sentences_continue_below_on_a_narrow_terminal() {
+        let mut table = Table::new(&["NAME", "WHAT"]);
+        table.row(vec!["k3s".into(), "a cluster of few parts, for edges and single hosts".into()]);
+        let (wide, narrow) = (table.rendered(true, Some(80)), table.rendered(true, Some(34)));
+        assert_eq!(wide.as_str().lines().count(), 2);
+        assert_eq!(
+            narrow.as_str(),
+            "NAME   WHAT\nk3s    a cluster of few parts,\n       for edges and single hosts\n"
+        );
+        // A digest can still be copied.
+        table.row(vec!["x".into(), format!("sha256:{}", "0".repeat(64))]);
+        assert_eq!(table.rendered(true, Some(34)), table.rendered(true, None));
     }
 
     #[test]

@@ -167,8 +167,10 @@ fn read(args: &BakeArgs, rights: &Rights<'_>, context: &Context) -> Result<Bake>
         let there: Vec<PathBuf> =
             FILES.iter().map(PathBuf::from).filter(|path| path.is_file()).collect();
         if there.is_empty() {
-            return Err(Error::not_found("there is no bake file here")
-                .hint(format!("pass one with -f; without it, these count: {}", FILES.join(", "))));
+            return Err(Error::not_found("there is no bake file here").hint(format!(
+                "pass one with -f; without -f, imgctl looks for {}",
+                FILES.join(", ")
+            )));
         }
         there.iter().try_for_each(|path| rights.check_file(path))?;
         there

@@ -15,7 +15,7 @@ use imgctl_recipe::catalogue::{Catalogue, Recipe};
 use imgctl_recipe::chart::{Chart, Source};
 use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request, release};
 use imgctl_recipe::declaration::Group;
-use imgctl_recipe::init::{Made, Order, add, init};
+use imgctl_recipe::init::{Made, Order, add, check_new, init};
 use imgctl_registry::chart::{RemoteChart, is_address, take};
 
 /// Answers to the question for charts that mean none.
@@ -55,7 +55,7 @@ pub(crate) struct InitArgs {
     version: Option<String>,
 
     /// Recipe for the Pod network: NAME, NAME@VERSION, or `none` [default: what the cluster's recipe suggests]
-    #[arg(long, value_name = "RECIPE")]
+    #[arg(long, value_name = "NETWORK")]
     network: Option<String>,
 
     /// Helm chart to install on the cluster: a folder, a .tgz, or an address: https://HOST/FILE.tgz,
@@ -126,6 +126,7 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
         || order.request.network.is_some()
         || order.request.charts;
     if !decided && !context.settings.ui.assume_yes && context.ui.can_ask() {
+        check_new(&args.folder)?;
         ask(&catalogue, &mut order, &args.registry, context)?;
     }
     show(&init(&catalogue, &order)?, &args.folder, context)
@@ -222,7 +223,7 @@ fn one_of(question: &str, choices: &[&str], context: &Context) -> Result<String>
         }
         let near = closest(&answer, choices.iter().copied());
         let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-        context.ui.note(&format!("`{answer}` is none of {}{near}", choices.join(", ")));
+        context.ui.note(&format!("`{answer}` is not one of {}{near}", choices.join(", ")));
     }
 }
 
