@@ -26,9 +26,10 @@ const LONGEST: u64 = 4 << 20;
 /// Build the targets of a bake file or of a compose file
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without -f, these files count, later ones over earlier ones: compose.yaml, compose.yml,
-docker-compose.yml, docker-compose.yaml, docker-bake.json, docker-bake.hcl, docker-bake.override.json,
-docker-bake.override.hcl. docs/bake.md has the language and its differences from buildx.
+    after_help = "Without -f, these files count, later ones overriding earlier ones: compose.yaml, compose.yml,
+docker-compose.yml, docker-compose.yaml, docker-bake.json, docker-bake.hcl,
+docker-bake.override.json, docker-bake.override.hcl. docs/bake.md has the language and its
+differences from buildx.
 
 Examples:
   imgctl bake

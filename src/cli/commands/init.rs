@@ -27,7 +27,7 @@ const NO_CHARTS: [&str; 3] = ["", "none", "-"];
     after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each
 chart, a README, and the file of the CI system if the folder is a repository of GitHub or GitLab.
 A chart from a server is in the folder as charts/NAME.tgz, and in imgctl.lock with its digests.
-All or nothing is written, and no file that is there is replaced.
+Writes everything or nothing, and replaces no existing file.
 
 On a terminal it asks for the kind of cluster, the version, the network and charts; with any of
 the flags --recipe, --version, --network, --chart, --from-helm and --yes it asks nothing.

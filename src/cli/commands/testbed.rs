@@ -63,8 +63,8 @@ enum Verb {
 /// Start the hosts h1 to hN
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Hosts that are there stay as they are: `up 4` after `up 3` adds one. Prints the flags of
-`imgctl run` for these hosts at the end. If it is interrupted, the same command goes on.
+    after_help = "Existing hosts stay: `up 4` after `up 3` adds one. Prints the flags of
+`imgctl run` for these hosts at the end. If it is interrupted, the same command continues.
 
 Examples:
   sudo imgctl testbed up 3
@@ -164,7 +164,7 @@ struct ExecArgs {
 /// Cut a host off, or two hosts from each other
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The link stays up, as behind a switch that died. `controller` is this machine's link to the
+    after_help = "The link stays up, as behind a dead switch. `controller` is this machine's link to the
 test bed.
 
 Examples:

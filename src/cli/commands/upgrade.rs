@@ -130,7 +130,7 @@ struct AbortArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Abort even if hosts have been touched; they stay as they are
+    /// Abort even if hosts have been touched; they stay unchanged
     #[arg(long)]
     force: bool,
 
