@@ -62,16 +62,14 @@ enum Verb {
 
 /// Start the hosts h1 to hN
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Existing hosts stay: `up 4` after `up 3` adds one. Prints the flags of
+#[command(after_help = "Existing hosts stay: `up 4` after `up 3` adds one. Prints the flags of
 `imgctl run` for these hosts at the end. If it is interrupted, the same command continues.
 
 Examples:
   sudo imgctl testbed up 3
   sudo imgctl testbed up 2 --with containerd --disk 4000
   sudo imgctl testbed up 3 --mirror http://mirror.example.com/debian
-  sudo imgctl testbed up 3 --name other"
-)]
+  sudo imgctl testbed up 3 --name other")]
 struct UpArgs {
     /// Number of hosts
     #[arg(value_name = "N")]
