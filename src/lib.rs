@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// Runs one command line in the given environment and says how the process is to exit.
 pub fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {
     // Before anything starts a thread or opens a file.
-    if let Some(code) = imgctl_build::build::run::entry(arguments.get(1).map(OsString::as_os_str)) {
+    if let Some(code) = imgctl_sandbox::entry(arguments.get(1).map(OsString::as_os_str)) {
         return code;
     }
     if let Some(code) = imgctl_host::agent::execution::entry(arguments.get(1..).unwrap_or_default())

@@ -13,13 +13,14 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 69] = [
+const AREAS: &[(&str, &str)] = &[
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
     ("crates/build", "Building images"),
     ("crates/console", "Reports"),
     ("crates/describe", "Moving images"),
+    ("crates/embed", "Building images"),
     ("crates/host", "Hosts: the agent"),
     ("crates/host/src/agent", "Hosts: the agent"),
     ("crates/host/src/host", "Hosts: SSH and sudo"),
@@ -51,6 +52,7 @@ const AREAS: [(&str, &str); 69] = [
     ("crates/runtime/src/kubeadm/upgrade", "Upgrades and rollbacks"),
     ("crates/runtime/src/renewal", "Certificates"),
     ("crates/runtime/src/script/upgrade", "Upgrades and rollbacks"),
+    ("crates/sandbox", "Building images"),
     ("crates/store", "Images on this machine"),
     ("crates/template", "Templates and variables"),
     ("crates/transfer", "Moving images"),

@@ -5,5 +5,4 @@
 
 pub mod build;
 pub mod cache;
-pub mod embed;
 pub mod report;

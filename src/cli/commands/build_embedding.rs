@@ -10,8 +10,8 @@ use crate::ui::table::{Table, human};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_build::build::embedding::{Report, ReportedImage};
 use imgctl_build::build::options::{EmbedOptions, LockUse};
-use imgctl_build::embed::search::{self, SearchOptions};
-use imgctl_build::embed::{Skipped, plan::Naming};
+use imgctl_embed::search::{self, SearchOptions};
+use imgctl_embed::{Skipped, plan::Naming};
 
 /// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.
 const KUBERNETES: &str = "v1.34.0";

@@ -13,7 +13,7 @@ use crate::ui::table::{Table, counted};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_build::build::lock_file;
 use imgctl_build::build::publisher::{self, Outcome, Verdict};
-use imgctl_build::embed::lock::{Given, LOCK_FILE, Lock};
+use imgctl_embed::lock::{Given, LOCK_FILE, Lock};
 use imgctl_trust::verify::Trust;
 
 /// Show imgctl.lock, and verify it with the publishers' checksums

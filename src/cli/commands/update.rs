@@ -13,7 +13,7 @@ use crate::ui::table::{Table, counted};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_build::build::embedding;
 use imgctl_build::build::update::{self, Part, State};
-use imgctl_build::embed::lock::LOCK_FILE;
+use imgctl_embed::lock::LOCK_FILE;
 
 /// Update the images that a Kubefile and its context name to newer versions
 #[derive(Args, Debug)]

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::build::lock_file::LockFile;
 use crate::build::mirrors::Mirrors;
-use crate::embed::lock::{Given, LockedAddress};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Platform;
+use imgctl_embed::lock::{Given, LockedAddress};
 
 /// The addresses of one build.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use crate::build::context::ContextTree;
 use crate::build::items::{Node, SourceTree as _};
 use crate::build::step_cache::{FileState, StatCache};
-use crate::embed::ContextFiles;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::settings::{MAX_SETTINGS, SETTINGS_FILE, Settings};
+use imgctl_embed::ContextFiles;
 use imgctl_store::layer::{EntryKind, LayerPath};
 
 /// Returns the settings that a context describes for its image.

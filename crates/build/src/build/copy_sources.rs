@@ -2,9 +2,9 @@
 //! Must not depend on the destination.
 
 use crate::build::items::{Node, SourceTree, clamp, follow};
-use crate::embed::plan::DIRECTORY;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
+use imgctl_embed::plan::DIRECTORY;
 use imgctl_kubefile::glob::{self, SegmentPattern};
 use imgctl_store::layer::LayerPath;
 

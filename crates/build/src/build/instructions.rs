@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::build::chmod::Chmod;
 use crate::build::copy::{Destination, Flags, Gathered, inline_file, node_of, refuse_marker};
 use crate::build::items::{Item, NO_TIME, Node, clamp};
-use crate::build::run::passwd;
 use crate::build::stage::Stage;
 use crate::build::{archive, download, git};
 use imgctl_base::error::{Error, Result};
@@ -20,6 +19,7 @@ use imgctl_kubefile::ast::{
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_kubefile::{expand, expose};
+use imgctl_sandbox::passwd;
 use imgctl_store::layer::tree::Tree;
 use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 

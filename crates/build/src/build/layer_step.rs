@@ -13,12 +13,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::build::items::{self, Content, Item, NO_TIME, Opened, read_xattrs, release};
 use crate::build::step_cache::{Basis, CachedLayer, Key, Known, StatCache, StepCache};
-use crate::embed::split;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit, decimal};
 use imgctl_base::workers;
+use imgctl_embed::split;
 use imgctl_store::layer::writer::Layer;
 use imgctl_store::layer::{
     Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, PackedToc,

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::build::context::ContextTree;
 use crate::build::context_files::Files;
 use crate::build::options::{ContextSource, LockUse, Options};
-use crate::embed::lock::{LOCK_FILE, Lock, Locked, LockedAddress, MAX_LOCK};
-use crate::embed::resolve::{Origin, ResolvedImage};
-use crate::embed::search::charts::MAX_CHART;
-use crate::embed::{ContextFiles as _, Found};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::Reporter;
+use imgctl_embed::lock::{LOCK_FILE, Lock, Locked, LockedAddress, MAX_LOCK};
+use imgctl_embed::resolve::{Origin, ResolvedImage};
+use imgctl_embed::search::charts::MAX_CHART;
+use imgctl_embed::{ContextFiles as _, Found};
 
 /// The lock of a build.
 #[derive(Debug)]

@@ -34,7 +34,6 @@ mod output;
 mod percent;
 mod plan;
 pub mod publisher;
-pub mod run;
 mod run_mounts;
 mod run_step;
 mod scope;

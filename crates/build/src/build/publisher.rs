@@ -7,9 +7,9 @@ use reqwest::Url;
 
 use crate::build::download::{file_name, read_small};
 use crate::build::mirrors::Mirrors;
-use crate::embed::lock::{Given, Lock};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Digest;
+use imgctl_embed::lock::{Given, Lock};
 use imgctl_trust::blob::{self, MAX_BUNDLE};
 use imgctl_trust::verify::Trust;
 

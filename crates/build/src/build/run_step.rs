@@ -8,9 +8,6 @@ use std::sync::Arc;
 use crate::build::items::{Content, Item};
 use crate::build::layer_step::StageLayer;
 use crate::build::options::Network;
-use crate::build::run::idmap::Inside;
-use crate::build::run::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Security, Stream};
-use crate::build::run::{self, passwd};
 use crate::build::run_mounts::{Mounts, mount_key};
 use crate::build::shared::DEFAULT_PATH;
 use crate::build::stage::Stage;
@@ -21,6 +18,9 @@ use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::{Mount, Run, RunCommand, RunNetwork, RunSecurity};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::expand;
+use imgctl_sandbox::idmap::Inside;
+use imgctl_sandbox::passwd;
+use imgctl_sandbox::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Security, Stream};
 use imgctl_store::layer::{EntryKind, snapshot_diff};
 use imgctl_store::mount::BuildMount;
 use imgctl_store::mount::layers::LayerOf;
@@ -214,9 +214,10 @@ impl Stage<'_> {
             stdin: None,
         };
         let mut lines = Lines::new(shared.reporter);
-        let outcome = run::run(&spec, &shared.options.executable, &mut |stream, bytes| {
-            lines.add(stream == Stream::Err, bytes);
-        })?;
+        let outcome =
+            imgctl_sandbox::run(&spec, &shared.options.executable, &mut |stream, bytes| {
+                lines.add(stream == Stream::Err, bytes);
+            })?;
         lines.finish();
         drop(made);
         for note in &outcome.notes {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::build::embedding;
 use crate::build::file;
-use crate::embed::Found;
-use crate::embed::search::SearchOptions;
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
+use imgctl_embed::Found;
+use imgctl_embed::search::SearchOptions;
 
 /// Files of the directory, and lines counted from 1; 0 = the whole file.
 pub type Places = BTreeSet<(String, usize)>;

@@ -14,11 +14,11 @@ use crate::build::imported_step::Recreate;
 use crate::build::items::{LayerTar, RangeReader};
 use crate::build::shared::Shared;
 use crate::build::step_cache::{Basis, CachedLayer, Key, StepCache};
-use crate::embed::plan::{DIRECTORY, File, LayerPlan};
-use crate::embed::resolve::{Origin, ResolvedImage};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
 use imgctl_base::progress::{Silent, Task, Unit};
+use imgctl_embed::plan::{DIRECTORY, File, LayerPlan};
+use imgctl_embed::resolve::{Origin, ResolvedImage};
 use imgctl_registry::layout::paths;
 use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Toc};
 

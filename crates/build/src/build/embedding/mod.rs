@@ -14,15 +14,15 @@ use crate::build::lock_file::{self, LockFile};
 use crate::build::options::{LockUse, Options};
 use crate::build::shared::{ImageLayer, Shared, StageImage};
 use crate::build::step_cache::{CachedLayer, StatCache};
-use crate::embed::found::FoundArchive;
-use crate::embed::plan::{self, Present};
-use crate::embed::resolve::{ResolvedImage, Resolver, Wanted};
-use crate::embed::search::{self, SearchOptions, names};
-use crate::embed::{ContextFiles, Found, FoundImage, Skipped};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, EMBEDDED_IMAGES, History, Platform, Verdict};
 use imgctl_base::progress::Reporter;
+use imgctl_embed::found::FoundArchive;
+use imgctl_embed::plan::{self, Present};
+use imgctl_embed::resolve::{ResolvedImage, Resolver, Wanted};
+use imgctl_embed::search::{self, SearchOptions, names};
+use imgctl_embed::{ContextFiles, Found, FoundImage, Skipped};
 use imgctl_store::layer::LayerPath;
 use imgctl_store::store::{Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
@@ -175,7 +175,7 @@ pub(super) fn prepare(
 
 fn resolver<'a>(
     question: &'a Question<'a>,
-    lock: Option<&'a crate::embed::lock::Lock>,
+    lock: Option<&'a imgctl_embed::lock::Lock>,
 ) -> Resolver<'a> {
     Resolver {
         store: question.store,

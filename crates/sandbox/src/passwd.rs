@@ -68,7 +68,7 @@ pub fn resolve(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<User> {
 /// Resolves the owner of `COPY --chown`: like [`resolve`], but the group of a number without a
 /// group is that number (a name without a group has its own group, as in buildah). Returns user and
 /// group.
-pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<(u32, u32)> {
+pub fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<(u32, u32)> {
     let identity = resolve(spec, passwd, group)?.identity;
     let (user, group) = parts(spec);
     let is_number = user.iter().all(u8::is_ascii_digit);
@@ -81,11 +81,7 @@ pub(crate) fn resolve_owner(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<
 /// Resolves the owner of `COPY --chown`. An unknown user is 0, so that `root:root` works without
 /// account files. An unknown group counts as the user's own, an empty one (`app:`) as 0; it is an error if the
 /// image has no groups at all (BuildKit). Also returns whether a name is unknown.
-pub(crate) fn resolve_copied(
-    spec: &[u8],
-    passwd: &[u8],
-    group: &[u8],
-) -> Result<((u32, u32), bool)> {
+pub fn resolve_copied(spec: &[u8], passwd: &[u8], group: &[u8]) -> Result<((u32, u32), bool)> {
     let is_unknown = |error: &Error| error.kind() == Kind::NotFound;
     match resolve_owner(spec, passwd, group) {
         Err(error) if is_unknown(&error) => {}
@@ -111,7 +107,7 @@ pub(crate) fn resolve_copied(
 
 /// Resolves the owner of directories that `WORKDIR` creates for `USER spec`: an unknown user counts
 /// as root, an unknown group as the user's own (BuildKit). Also returns whether both are known.
-pub(crate) fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, u32), bool) {
+pub fn resolve_maker(spec: &[u8], passwd: &[u8], group: &[u8]) -> ((u32, u32), bool) {
     if spec.is_empty() {
         return ((0, 0), true);
     }

@@ -1,7 +1,7 @@
 //! Which layer each file is in, and what tags refer to.
 
 use super::*;
-use crate::embed::resolve::{Origin, RawDocument};
+use crate::resolve::{Origin, RawDocument};
 use imgctl_base::image::Platform;
 
 /// An image without a registry tree.

@@ -25,7 +25,7 @@ pub mod spec;
 
 mod below;
 mod emulator;
-pub(crate) mod idmap;
+pub mod idmap;
 mod init;
 mod launch;
 mod namespaces;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::embed::plan::{self, DIRECTORY};
+use crate::plan::{self, DIRECTORY};
 use imgctl_base::error::Result;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Digest, Document};

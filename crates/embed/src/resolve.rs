@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::embed::found::Place;
-use crate::embed::lock::Lock;
+use crate::found::Place;
+use crate::lock::Lock;
 use imgctl_base::error::{Context, Error, Kind, Result};
 use imgctl_base::image::config::MAX_CONFIG;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
@@ -91,7 +91,7 @@ pub struct Wanted {
 }
 
 /// Settings for resolving images.
-pub(crate) struct Resolver<'a> {
+pub struct Resolver<'a> {
     pub store: &'a Store,
     /// `None` = only the store is used.
     pub client: Option<&'a Client>,
@@ -106,12 +106,12 @@ pub(crate) struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// Resolves all of `wanted`, in order; returns the first error.
-    pub(crate) fn resolve_all(&self, wanted: &[Wanted]) -> Result<Vec<ResolvedImage>> {
+    pub fn resolve_all(&self, wanted: &[Wanted]) -> Result<Vec<ResolvedImage>> {
         self.try_all(wanted).into_iter().collect()
     }
 
     /// Resolves each of `wanted`, in order.
-    pub(crate) fn try_all(&self, wanted: &[Wanted]) -> Vec<Result<ResolvedImage>> {
+    pub fn try_all(&self, wanted: &[Wanted]) -> Vec<Result<ResolvedImage>> {
         let next = AtomicUsize::new(0);
         let done: Mutex<BTreeMap<usize, Result<ResolvedImage>>> = Mutex::default();
         let work = || {

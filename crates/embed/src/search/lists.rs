@@ -2,9 +2,9 @@
 //!
 //! A list is explicit, so an entry that is not an image name is an error.
 
-use crate::embed::found::{FoundArchive, How, Place};
-use crate::embed::search::collector::{Collector, entries};
-use crate::embed::search::names;
+use crate::found::{FoundArchive, How, Place};
+use crate::search::collector::{Collector, entries};
+use crate::search::names;
 use imgctl_base::error::{Error, Result};
 
 /// Directory that paths in `tar.txt` are relative to.

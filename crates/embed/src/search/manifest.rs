@@ -9,10 +9,10 @@ mod words;
 
 use std::collections::HashSet;
 
-use crate::embed::found::{How, Place};
-use crate::embed::search::collector::Collector;
-use crate::embed::search::names::Trust;
-use crate::embed::search::yaml::{NodeId, Tree, Value};
+use crate::found::{How, Place};
+use crate::search::collector::Collector;
+use crate::search::names::Trust;
+use crate::search::yaml::{NodeId, Tree, Value};
 use words::{is_surely_image, names_image, words};
 
 /// Maximum nesting depth of manifests within the strings of manifests.

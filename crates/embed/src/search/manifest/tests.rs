@@ -1,7 +1,7 @@
 //! Realistic manifests and the images found in them.
 
 use super::*;
-use crate::embed::found::Found;
+use crate::found::Found;
 
 fn scanned(text: &str) -> Found {
     let mut found = Collector::new("");

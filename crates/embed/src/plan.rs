@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::embed::resolve::ResolvedImage;
+use crate::resolve::ResolvedImage;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, media_type};
 use imgctl_registry::layout::paths;

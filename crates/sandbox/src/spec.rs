@@ -18,7 +18,7 @@ pub struct Bytes(pub Vec<u8>);
 
 impl Bytes {
     /// Returns the bytes as an operating system string.
-    pub(crate) fn as_os(&self) -> &OsStr {
+    pub fn as_os(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
@@ -89,9 +89,9 @@ pub struct RunSpec {
     pub rootfs: Bytes,
     /// Overlay attached at `rootfs`, in the sandbox's own mount namespace, before it becomes `/`.
     #[serde(default)]
-    pub(crate) overlay: Option<OverlaySpec>,
+    pub overlay: Option<OverlaySpec>,
     /// The command. `argv[0]` without a slash is looked up in the `PATH` of `env`.
-    pub(crate) argv: Vec<Bytes>,
+    pub argv: Vec<Bytes>,
     /// The complete environment: nothing is inherited. A later pair takes precedence.
     pub env: Vec<(Bytes, Bytes)>,
     /// The working directory, inside the root; it must exist.
@@ -106,7 +106,7 @@ pub struct RunSpec {
     pub hostname: String,
     /// Content of `/etc/resolv.conf`, bound read-only; `None` keeps the image's own. A network
     /// helper with its own name server replaces the `nameserver` lines.
-    pub(crate) resolv_conf: Option<Bytes>,
+    pub resolv_conf: Option<Bytes>,
     /// Content of `/etc/hosts`, bound read-only; `None` keeps the image's own.
     pub hosts: Option<Bytes>,
     /// Resource limits in addition to the defaults.
@@ -198,9 +198,9 @@ pub struct Limit {
     /// The limited resource.
     pub resource: Resource,
     /// The soft limit; `None` means unlimited.
-    pub(crate) soft: Option<u64>,
+    pub soft: Option<u64>,
     /// The hard limit; `None` means unlimited.
-    pub(crate) hard: Option<u64>,
+    pub hard: Option<u64>,
 }
 
 /// Resources that can be limited, in the units of setrlimit(2).
@@ -238,7 +238,7 @@ pub struct ExitOutcome {
     /// Mount points that were missing in the root. They have been removed again. Their parent
     /// directories may remain in an overlay's upper directory with unchanged metadata, and do not
     /// count as changes by the step.
-    pub(crate) created_stubs: Vec<Stub>,
+    pub created_stubs: Vec<Stub>,
 }
 
 /// How a command ended.
@@ -252,7 +252,7 @@ pub enum Exit {
 
 /// A mount point that the sandbox created in the root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stub {
+pub struct Stub {
     /// Path below the root, without a leading slash and without symbolic links.
     pub path: Bytes,
     /// Whether it is a directory; otherwise it is an empty file.
@@ -261,10 +261,10 @@ pub(crate) struct Stub {
     pub inode: u64,
     /// Modification time of the parent directory before the stub was created (seconds,
     /// nanoseconds).
-    pub(crate) parent_before: (i64, i64),
+    pub parent_before: (i64, i64),
     /// Modification time right after that. If it is unchanged when the stub is removed, no other
     /// process has changed the directory.
-    pub(crate) parent_after: (i64, i64),
+    pub parent_after: (i64, i64),
 }
 
 /// Source of a piece of output.

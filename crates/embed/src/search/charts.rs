@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::embed::chart::{self, Chart, RenderOptions};
-use crate::embed::found::{ContextFiles, How, Place};
-use crate::embed::search::collector::Collector;
-use crate::embed::search::{SearchOptions, manifest, text};
+use crate::chart::{self, Chart, RenderOptions};
+use crate::found::{ContextFiles, How, Place};
+use crate::search::collector::Collector;
+use crate::search::{SearchOptions, manifest, text};
 use imgctl_base::error::{Context, Error, Kind, Result};
 
 /// Maximum size of a packed chart, and of all files of an unpacked chart, in bytes.
-pub(crate) const MAX_CHART: u64 = 64 << 20;
+pub const MAX_CHART: u64 = 64 << 20;
 /// Maximum size of a chart file; larger files are not templates (Helm rejects them at 5 MiB).
 const MAX_MEMBER: u64 = 16 << 20;
 const VALUES: &str = ".values.yaml";

@@ -101,7 +101,7 @@ fn helper(name: &str, pid: u32, own: u32, ranges: &[Range]) -> Result<()> {
 
 /// The reverse map: from owners on this machine to those seen inside the sandbox.
 #[derive(Clone, Debug)]
-pub(crate) struct Inside {
+pub struct Inside {
     uids: Vec<Mapped>,
     gids: Vec<Mapped>,
 }
@@ -112,7 +112,7 @@ type Mapped = (u32, u32, u32);
 impl Inside {
     /// Returns the map of this process's sandboxes; `None` for root, whose sandboxes use the same
     /// IDs.
-    pub(crate) fn current() -> Option<Self> {
+    pub fn current() -> Option<Self> {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         if rustix::process::geteuid().is_root() {
             return None;
@@ -123,7 +123,7 @@ impl Inside {
     }
 
     /// Returns the owner inside; IDs that no sandbox can have assigned stay unchanged.
-    pub(crate) fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
+    pub fn owner(&self, uid: u32, gid: u32) -> (u32, u32) {
         (inside(&self.uids, uid), inside(&self.gids, gid))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::embed::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
-use crate::embed::search::names::{self, Reading, Trust};
+use crate::found::{Found, FoundArchive, FoundImage, How, Place, Skipped};
+use crate::search::names::{self, Reading, Trust};
 use imgctl_base::image::Reference;
 
 /// Why an image of `.sealignore` is left out.

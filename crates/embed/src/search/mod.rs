@@ -3,7 +3,7 @@
 //!
 //! Reads files, makes no connections. Must not depend on how the images are used.
 
-pub(crate) mod charts;
+pub mod charts;
 mod collector;
 mod lists;
 mod manifest;
@@ -12,8 +12,8 @@ mod yaml;
 
 use serde_json::Value;
 
-use crate::embed::found::{ContextFiles, Found, FoundArchive, How, Place};
-use crate::embed::search::collector::Collector;
+use crate::found::{ContextFiles, Found, FoundArchive, How, Place};
+use crate::search::collector::Collector;
 use imgctl_base::error::{Context, Error, Result};
 
 /// File that lists references to leave out, one per line.
@@ -62,7 +62,7 @@ pub fn search(files: &dyn ContextFiles, options: &SearchOptions) -> Result<Found
 
 /// Reads a file of values for charts as Helm does.
 pub fn values(text: &str) -> Result<Value> {
-    crate::embed::chart::values_of(text).map(Value::Object)
+    crate::chart::values_of(text).map(Value::Object)
 }
 
 /// Returns only the archives that a context lists.

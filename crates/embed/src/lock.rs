@@ -16,7 +16,7 @@ use imgctl_base::image::{Digest, Reference};
 /// Default name of the lock file.
 pub const LOCK_FILE: &str = "imgctl.lock";
 /// Maximum size of a lock file, in bytes.
-pub(crate) const MAX_LOCK: u64 = 16 << 20;
+pub const MAX_LOCK: u64 = 16 << 20;
 const VERSION: u32 = 1;
 const HEAD: &str = "\
 # The container images and the addresses of this image, by digest. Commit this file next to the Kubefile.
@@ -192,7 +192,7 @@ impl Lock {
     }
 
     /// Returns the text of the lock file.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = format!("{HEAD}version = {VERSION}\n");
         for (reference, locked) in &self.images {
             // Writing to a string does not fail.

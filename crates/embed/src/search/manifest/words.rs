@@ -1,6 +1,6 @@
 //! Names in texts without a structure of their own: scripts, settings, lists of images. Must not know YAML.
 
-use crate::embed::search::names;
+use crate::search::names;
 
 /// A word that is an image, whatever its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

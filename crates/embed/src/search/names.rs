@@ -7,7 +7,7 @@ use imgctl_base::image::reference::DOCKER_HUB;
 
 /// Returns the full reference for `text`. As in the kubelet, a short name refers to Docker Hub;
 /// without a tag or digest, the tag is `latest`; if both are given, both are kept.
-pub(crate) fn normalise(text: &str) -> Result<Reference> {
+pub fn normalise(text: &str) -> Result<Reference> {
     let text = text.strip_prefix("docker://").unwrap_or(text);
     let reference = Reference::parse(text)?;
     let (registry, repository) = match reference.registry() {

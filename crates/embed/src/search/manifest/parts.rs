@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use super::{Scan, is_image_field};
-use crate::embed::found::How;
-use crate::embed::search::names::{self, Reading, Trust};
-use crate::embed::search::yaml::NodeId;
+use crate::found::How;
+use crate::search::names::{self, Reading, Trust};
+use crate::search::yaml::NodeId;
 
 /// Why a name in parts is left out.
 const NO_TAG: &str = "it has no tag and no digest";
