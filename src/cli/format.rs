@@ -42,7 +42,7 @@ impl Listing {
             None | Some("table" | "") => {}
             Some(template) => return self.through(template, heading, context),
         }
-        let mut table = Table::new(&self.headings);
+        let mut table = Table::new(&self.headings).within(context.ui.columns());
         for column in &self.right {
             table = table.right(*column);
         }

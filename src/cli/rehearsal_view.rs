@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::context::Context;
 use crate::ui::table::Table;
 use imgctl_base::error::Result;
-use imgctl_ops::rehearsal::{Part, Rehearsal, time};
+use imgctl_ops::rehearsal_record::{Part, Rehearsal, time};
 
 /// Phases of a part that the table names: the longest.
 const MOST_PHASES: usize = 4;
@@ -30,7 +30,8 @@ pub(crate) fn show(rehearsal: &Rehearsal, path: &Path, context: &Context) -> Res
     context
         .ui
         .line(&format!("rehearsal of the {what} of cluster {}: {ended}", rehearsal.cluster))?;
-    let mut table = Table::new(&["PART", "TIME", "LONGEST PHASES"]).right(1);
+    let mut table =
+        Table::new(&["PART", "TIME", "LONGEST PHASES"]).right(1).within(context.ui.columns());
     for part in &rehearsal.parts {
         table.row(vec![part.name.clone(), time(part.seconds), longest(part)]);
     }

@@ -9,8 +9,6 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Tab
 pub(crate) use imgctl_base::size::human;
 use imgctl_base::text::{Lines, is_unsafe};
 
-use crate::ui::edge;
-
 /// Formats a number of things: `1 host`, `2 hosts`; `thing` is in the singular.
 pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing: &str) -> String {
     if number == N::from(1) {
@@ -33,6 +31,7 @@ pub(crate) struct Table {
     headings: Vec<String>,
     right: Vec<usize>,
     rows: Vec<Vec<String>>,
+    columns: Option<usize>,
 }
 
 impl Table {
@@ -42,7 +41,14 @@ impl Table {
             headings: headings.iter().map(|heading| (*heading).to_owned()).collect(),
             right: Vec::new(),
             rows: Vec::new(),
+            columns: None,
         }
+    }
+
+    /// Keeps the table within the width of a terminal, in columns, if that is known.
+    pub(crate) fn within(mut self, columns: Option<usize>) -> Self {
+        self.columns = columns;
+        self
     }
 
     /// Right-aligns the column `index`.
@@ -57,12 +63,8 @@ impl Table {
     }
 
     /// Renders the table as text, with a newline after each line; without the heading unless
-    /// requested. On a narrow terminal, sentences in the last column continue below.
+    /// requested. Within a width, sentences in the last column continue below.
     pub(crate) fn render(&self, heading: bool) -> Lines {
-        self.rendered(heading, edge::columns())
-    }
-
-    fn rendered(&self, heading: bool, columns: Option<usize>) -> Lines {
         let mut grid = Grid::new();
         grid.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if heading {
@@ -81,7 +83,7 @@ impl Table {
             }
         }
         let widths = grid.column_max_content_widths();
-        if let (Some(columns), [others @ .., last]) = (columns, &widths[..]) {
+        if let (Some(columns), [others @ .., last]) = (self.columns, &widths[..]) {
             let gap = usize::from(GAP);
             let left: usize = others.iter().map(|width| usize::from(*width) + gap).sum();
             let words =
@@ -160,7 +162,7 @@ mod tests {
         table.row(vec!["etcd".into(), "1.00 MB".into()]);
         table.row(vec!["a\u{1b}[31m\nb".into(), "9 B".into()]);
         assert_eq!(
-            table.rendered(true, None).as_str(),
+            table.render(true).as_str(),
             "NAME               SIZE\netcd            1.00 MB\na\\u{1b}[31m b       9 B\n"
         );
         assert!(Table::new(&["X"]).render(false).is_empty());
@@ -169,17 +171,23 @@ mod tests {
 
     #[test]
     fn sentences_continue_below_on_a_narrow_terminal() {
-        let mut table = Table::new(&["NAME", "WHAT"]);
-        table.row(vec!["k3s".into(), "a cluster of few parts, for edges and single hosts".into()]);
-        let (wide, narrow) = (table.rendered(true, Some(80)), table.rendered(true, Some(34)));
-        assert_eq!(wide.as_str().lines().count(), 2);
+        let rendered = |cells: &[[&str; 2]], columns| {
+            let mut table = Table::new(&["NAME", "WHAT"]).within(columns);
+            for row in cells {
+                table.row(row.map(str::to_owned).to_vec());
+            }
+            table.render(true).as_str().to_owned()
+        };
+        let cluster = ["k3s", "a cluster of few parts, for edges and single hosts"];
+        assert_eq!(rendered(&[cluster], Some(80)).lines().count(), 2);
         assert_eq!(
-            narrow.as_str(),
+            rendered(&[cluster], Some(34)),
             "NAME   WHAT\nk3s    a cluster of few parts,\n       for edges and single hosts\n"
         );
         // A digest can still be copied.
-        table.row(vec!["x".into(), format!("sha256:{}", "0".repeat(64))]);
-        assert_eq!(table.rendered(true, Some(34)), table.rendered(true, None));
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let rows = [cluster, ["x", &digest]];
+        assert_eq!(rendered(&rows, Some(34)), rendered(&rows, None));
     }
 
     #[test]

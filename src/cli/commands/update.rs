@@ -69,7 +69,8 @@ pub(crate) fn run(args: &UpdateArgs, context: &Context) -> Result<()> {
         let images: Vec<Value> = parts.iter().map(object).collect();
         context.ui.json(&json!({ "images": images, "changed": changed, "left": left }))?;
     } else {
-        let mut table = Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]);
+        let mut table =
+            Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]).within(context.ui.columns());
         for part in &parts {
             table.row(row(part));
         }

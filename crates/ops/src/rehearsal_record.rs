@@ -1,12 +1,11 @@
-//! What was measured in a rehearsal, and where it is recorded. Must not know how a rehearsal is carried out.
+//! What was measured in a rehearsal, and where it is recorded: plans of the same upgrade say it. Must not know how
+//! a rehearsal is carried out.
 
 use std::path::{Path, PathBuf};
 
 use jiff::{SpanRound, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
-use super::client::Answers;
-use crate::restore::BackupSummary;
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::fs::atomic::{make_private, write_private};
 use imgctl_base::fs::directory;
@@ -53,6 +52,17 @@ pub struct Rehearsal {
     pub problem: Option<String>,
 }
 
+/// What a client of the copy saw during the upgrade and the rollback.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answers {
+    pub asked: u64,
+    /// Requests that no host answered.
+    pub failed: u64,
+    /// Longest time without an answer of any host, in seconds.
+    pub longest_gap: f64,
+}
+
 /// A part of a rehearsal: `restore`, `upgrade`, `rollback`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
@@ -69,7 +79,7 @@ pub struct Phase {
 }
 
 impl Part {
-    pub(super) fn new(name: &str, seconds: f64, run: Option<&RunReport>) -> Self {
+    pub(crate) fn new(name: &str, seconds: f64, run: Option<&RunReport>) -> Self {
         let phases = run.map(phases).unwrap_or_default();
         Self { name: name.to_owned(), seconds, phases }
     }
@@ -99,19 +109,20 @@ fn phases(run: &RunReport) -> Vec<Phase> {
 }
 
 impl Rehearsal {
-    pub(super) fn new(
-        seen: &BackupSummary,
+    pub(crate) fn new(
+        cluster: &str,
         backup: &str,
+        backed_up: &str,
         on: &str,
         control_planes: usize,
         workers: usize,
     ) -> Self {
         Self {
             schema: SCHEMA,
-            cluster: seen.cluster.clone(),
+            cluster: cluster.to_owned(),
             created: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             backup: backup.to_owned(),
-            backed_up: seen.created.clone(),
+            backed_up: backed_up.to_owned(),
             on: on.to_owned(),
             control_planes,
             workers,
@@ -125,13 +136,13 @@ impl Rehearsal {
     }
 
     /// Takes what the upgrade was, and how the copy was afterwards.
-    pub(super) fn record_upgrade(&mut self, document: &Document, report: Option<Report>) {
+    pub(crate) fn record_upgrade(&mut self, document: &Document, report: Option<Report>) {
         self.from = Some(document.from.clone());
         self.hops = document.hops.clone();
         self.report = report;
     }
 
-    pub(super) fn end(&mut self, went: &Result<()>) {
+    pub(crate) fn end(&mut self, went: &Result<()>) {
         self.problem = went.as_ref().err().map(|error| error.chain().join(": "));
     }
 
@@ -180,28 +191,28 @@ pub fn time(seconds: f64) -> String {
 
 /// The files of the rehearsals of one cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    pub(super) fn of(state_root: &Path, cluster: &str) -> Self {
+    pub(crate) fn of(state_root: &Path, cluster: &str) -> Self {
         Self(state_root.join(DIRECTORY).join(cluster))
     }
 
-    pub(super) fn make(&self) -> Result<()> {
+    pub(crate) fn make(&self) -> Result<()> {
         make_private(&self.0)
     }
 
-    pub(super) fn lock(&self) -> PathBuf {
+    pub(crate) fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
 
     /// The directory of the copy's state, in place of that of all clusters.
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.0.join("state")
     }
 
     /// Records a rehearsal; returns the file.
-    pub(super) fn write(&self, rehearsal: &Rehearsal) -> Result<PathBuf> {
+    pub(crate) fn write(&self, rehearsal: &Rehearsal) -> Result<PathBuf> {
         let text = serde_json::to_string_pretty(rehearsal)
             .doing(|| "cannot write the record of the rehearsal".to_owned())?;
         let path = self.0.join(format!("{}.json", rehearsal.created.replace(':', "")));
