@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 70] = [
+const AREAS: [(&str, &str); 71] = [
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
@@ -29,6 +29,7 @@ const AREAS: [(&str, &str); 70] = [
     ("crates/journal", "Running clusters"),
     ("crates/kube", "The Kubernetes API"),
     ("crates/kubefile", "Kubefiles"),
+    ("crates/layer", "Images on this machine"),
     ("crates/model", "Clusterfiles and the state of clusters"),
     ("crates/model/src/backup", "Running clusters"),
     ("crates/model/src/state_", "Encrypted state"),
