@@ -14,7 +14,7 @@ mod circles;
 
 /// Each crate below `crates/`, and the crates that it may use. Cargo refuses circles; this table makes
 /// a new arrow a decision.
-const CRATES: [(&str, &[&str]); 25] = [
+const CRATES: [(&str, &[&str]); 26] = [
     ("base", &[]),
     ("age", &["base"]),
     ("bake", &["base"]),
@@ -23,14 +23,21 @@ const CRATES: [(&str, &[&str]); 25] = [
     ("template", &["base"]),
     ("registry", &["base"]),
     ("report", &["base"]),
-    ("store", &["base", "template"]),
-    ("transfer", &["age", "base", "registry", "store"]),
-    ("trust", &["base", "registry", "store", "transfer"]),
-    ("describe", &["base", "registry", "report", "store", "transfer", "trust"]),
-    ("embed", &["base", "registry", "store", "template", "transfer"]),
+    ("layer", &["base"]),
+    ("store", &["base", "layer", "template"]),
+    ("transfer", &["age", "base", "layer", "registry", "store"]),
+    ("trust", &["base", "layer", "registry", "store", "transfer"]),
+    ("describe", &["base", "layer", "registry", "report", "store", "transfer", "trust"]),
+    ("embed", &["base", "layer", "registry", "store", "template", "transfer"]),
     ("sandbox", &["base", "store"]),
-    ("build", &["base", "embed", "kubefile", "registry", "sandbox", "store", "transfer", "trust"]),
-    ("host", &["base", "registry", "store", "template", "transfer"]),
+    (
+        "build",
+        &[
+            "base", "embed", "kubefile", "layer", "registry", "sandbox", "store", "transfer",
+            "trust",
+        ],
+    ),
+    ("host", &["base", "layer", "registry", "store", "template", "transfer"]),
     ("kube", &["base"]),
     ("journal", &["base"]),
     ("inplace", &["base", "journal", "kube", "registry"]),
@@ -39,22 +46,25 @@ const CRATES: [(&str, &[&str]); 25] = [
     (
         "workflow",
         &[
-            "age", "base", "host", "journal", "kube", "model", "registry", "runtime", "store",
-            "template", "transfer",
+            "age", "base", "host", "journal", "kube", "layer", "model", "registry", "runtime",
+            "store", "template", "transfer",
         ],
     ),
     (
         "upgrade",
-        &["base", "host", "journal", "kube", "model", "runtime", "store", "template", "workflow"],
+        &[
+            "base", "host", "journal", "kube", "layer", "model", "runtime", "store", "template",
+            "workflow",
+        ],
     ),
     (
         "ops",
         &[
-            "age", "base", "host", "inplace", "journal", "kube", "model", "registry", "report",
-            "runtime", "store", "transfer", "upgrade", "workflow",
+            "age", "base", "host", "inplace", "journal", "kube", "layer", "model", "registry",
+            "report", "runtime", "store", "transfer", "upgrade", "workflow",
         ],
     ),
-    ("console", &["base", "describe", "ops", "registry", "report", "store"]),
+    ("console", &["base", "describe", "layer", "ops", "registry", "report", "store"]),
 ];
 
 /// The root package: the command line.

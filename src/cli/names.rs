@@ -9,7 +9,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 pub(crate) use imgctl_base::quote::quote;
 pub(crate) use imgctl_base::text::csv;
-use imgctl_store::layer::{LayerPath, Tree};
+use imgctl_layer::{LayerPath, Tree};
 
 /// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the
 /// separator. Without a path, the root is used.

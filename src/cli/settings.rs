@@ -9,7 +9,7 @@ use clap::{Args, ColorChoice, ValueEnum};
 use crate::cli::{duration, environment::Environment};
 use crate::ui::{self, Colour, ProgressMode, terminal::Level};
 use imgctl_base::error::{Error, Result};
-use imgctl_store::layer::Limits;
+use imgctl_layer::Limits;
 
 /// Flags that every verb accepts, before or after its name.
 #[derive(Args, Clone, Debug, Default)]

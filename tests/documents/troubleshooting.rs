@@ -29,6 +29,7 @@ const AREAS: &[(&str, &str)] = &[
     ("crates/journal", "Running clusters"),
     ("crates/kube", "The Kubernetes API"),
     ("crates/kubefile", "Kubefiles"),
+    ("crates/layer", "Images on this machine"),
     ("crates/model", "Clusterfiles and the state of clusters"),
     ("crates/model/src/backup", "Running clusters"),
     ("crates/model/src/state_", "Encrypted state"),

@@ -9,9 +9,9 @@ use crate::go_program;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers;
+use imgctl_layer::whiteout::{Marker, marker};
+use imgctl_layer::{Entry, Expected, LayerPath, Limits, scan};
 use imgctl_report::model::image as model;
-use imgctl_store::layer::whiteout::{Marker, marker};
-use imgctl_store::layer::{Entry, Expected, LayerPath, Limits, scan};
 use imgctl_trust::sbom::contents::Contents;
 use imgctl_trust::sbom::packages::{self, Package};
 

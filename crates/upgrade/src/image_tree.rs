@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 
 use imgctl_base::error::{Context, IoContext, Result};
 use imgctl_base::image::Digest;
+use imgctl_layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
 use imgctl_model::{context::ClusterContext, image::ImageKind};
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
 use imgctl_store::store::Store;
 
 /// A layer of the merged tree; found entries name it by its index.

@@ -13,7 +13,7 @@ use crate::cli::{context::Context, names::references};
 use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Verdict;
-use imgctl_store::layer::Compression;
+use imgctl_layer::Compression;
 use imgctl_store::mount;
 use imgctl_transfer::edit::bundle::CreateOptions;
 use imgctl_transfer::transfer::{

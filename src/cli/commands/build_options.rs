@@ -14,7 +14,7 @@ use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
 use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns};
-use imgctl_store::layer::Compression;
+use imgctl_layer::Compression;
 
 /// Resolves every value that a build depends on.
 pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {

@@ -11,7 +11,7 @@ use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_build::build::base_image::BaseImages;
-use imgctl_store::layer::Compression;
+use imgctl_layer::Compression;
 use imgctl_transfer::edit::annotate::{self, Changes};
 use imgctl_transfer::edit::merge::{self, MergeOptions};
 use imgctl_transfer::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};

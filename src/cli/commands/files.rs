@@ -13,7 +13,7 @@ use crate::cli::{context::Context, image_options::PlatformArg};
 use crate::ui::{edge::Stdout, results::Results, table::one_line};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
-use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
+use imgctl_layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
 use imgctl_store::store::{Image, Store, images::whole_tree};
 
 /// List files in an image, without mounting it

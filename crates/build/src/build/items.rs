@@ -16,9 +16,7 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr::{self, Xattrs};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
-use imgctl_store::layer::{
-    Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress,
-};
+use imgctl_layer::{Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress};
 use imgctl_store::store::Store;
 
 /// Time of entries that the step itself creates (implied directories, heredocs). When the layer is

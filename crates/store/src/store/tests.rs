@@ -242,7 +242,7 @@ fn names_set_at_the_same_time_are_all_there() {
 
 #[test]
 fn an_image_whose_annotations_name_another_list_gets_no_name() {
-    use crate::layer::chunked::{CHECKSUM, POSITION};
+    use imgctl_layer::chunked::{CHECKSUM, POSITION};
     let fixture = fixture();
     let store = &fixture.store;
     let plain = put_image(store, b"a layer with a list", "linux/amd64");

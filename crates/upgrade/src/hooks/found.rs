@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 use crate::hooks::{legacy, legacy::Script};
 use crate::image_tree;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_model::context::ClusterContext;
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_store::store::Store;
 
 /// The directories searched, without `.d`.
