@@ -109,7 +109,7 @@ fn take_apart<R: Read + Send>(
     wanted: bool,
     pieces: &Sender<Piece>,
 ) -> io::Result<Vec<RestartPoint>> {
-    let format = Format::sniff(source.fill_buf()?);
+    let format = Format::of_start(source.fill_buf()?)?;
     if let Some(algorithm) = algorithms.0
         && (format != Format::Plain || algorithm != algorithms.1)
     {

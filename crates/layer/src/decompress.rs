@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Limits;
+use crate::tar_header::{BLOCK, checksum_holds};
 use imgctl_base::error::{Error, IoContext, Result};
 
 #[cfg(test)]
@@ -22,6 +23,8 @@ pub enum Format {
     Xz,
 }
 
+/// Number of bytes that [`Format::of_start`] looks at.
+const FIRST: usize = BLOCK;
 /// Number of bytes that [`Format::sniff`] needs.
 pub(crate) const SNIFF: usize = 6;
 
@@ -41,6 +44,27 @@ impl Format {
     }
 }
 
+impl Format {
+    /// Recognises the format of a stream by its first [`FIRST`] bytes, or fewer of a shorter stream.
+    ///
+    /// # Errors
+    /// If programs that know zstd by its usual frames alone read a tar archive there, whose first name is the
+    /// magic number of another frame.
+    pub(crate) fn of_start(start: &[u8]) -> Result<Self> {
+        let format = Self::sniff(start);
+        let block = start.first_chunk::<BLOCK>();
+        if format == Self::Zstd && !start.starts_with(&ZSTD) && block.is_some_and(checksum_holds) {
+            return Err(Error::bad_content(
+                "it begins as a tar archive and as a frame of zstd: programs read different files",
+            ));
+        }
+        Ok(format)
+    }
+}
+
+/// Magic number of a frame with content.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
 /// Maximum window size of a zstd frame as a power of two: 128 MiB.
 pub(super) const ZSTD_WINDOW_LOG: u32 = 27;
 
@@ -53,8 +77,8 @@ pub fn decompress<'a>(
 ) -> Result<(Format, Box<dyn Read + Send + 'a>)> {
     let mut start = Vec::new();
     let doing = || "cannot read the start of the archive".to_owned();
-    (&mut reader).take(SNIFF as u64).read_to_end(&mut start).doing(doing)?;
-    let format = Format::sniff(&start);
+    (&mut reader).take(FIRST as u64).read_to_end(&mut start).doing(doing)?;
+    let format = Format::of_start(&start)?;
     let reader = BufReader::with_capacity(256 << 10, Cursor::new(start).chain(reader));
     Ok((format, decoder(format, reader)?))
 }

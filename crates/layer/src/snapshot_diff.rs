@@ -138,7 +138,9 @@ fn kept(xattrs: &Xattrs) -> Xattrs {
         None if name.starts_with(b"user.") || name == b"security.capability" => Some(name.to_vec()),
         None => None,
     };
-    xattrs.iter().filter_map(|(key, value)| Some((name(key)?, value.clone()))).collect()
+    // Readers disagree about an attribute without a value.
+    let with_value = xattrs.iter().filter(|(_, value)| !value.is_empty());
+    with_value.filter_map(|(key, value)| Some((name(key)?, value.clone()))).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tar::EntryType;
 use crate::pax;
 use crate::sparse::{self, Piece};
 use crate::tar_header::{self as header, BLOCK, Field};
+use crate::whiteout::check_marker;
 use crate::{Entry, EntryKind, LayerPath, Mtime, tar_writer};
 use imgctl_base::error::{Context, Error, Kind, Result};
 
@@ -151,6 +152,9 @@ impl<R: BufRead> TarReader<R> {
                     }
                 }
                 Some(entry) => {
+                    if self.names.kind() == Names::Layer {
+                        check_marker(&entry).context(context)?;
+                    }
                     self.names.add(&entry);
                     return Ok(Some(entry));
                 }
@@ -312,6 +316,11 @@ impl<R: BufRead> TarReader<R> {
         }
         let mut entry = Self::with_metadata(block, announced, path, kind)?;
         self.start_content(block, flag, announced, &mut entry, stored)?;
+        // Go takes a record without a value for no record.
+        if let Some((name, _)) = entry.xattrs.iter().find(|(_, value)| value.is_empty()) {
+            let name = name.escape_ascii();
+            return Err(refuse(format!("the extended attribute `{name}` has no value")));
+        }
         if matches!(&entry.kind, EntryKind::HardLink { target } if target.is_root()) {
             return Err(refuse("the entry is a link without a target"));
         }

@@ -3,7 +3,7 @@
 //!
 //! Classifies names only; the tree and the unpacker apply the result.
 
-use crate::LayerPath;
+use crate::{Entry, EntryKind, LayerPath};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 
@@ -20,21 +20,24 @@ pub enum Marker {
     Whiteout(LayerPath),
     /// Hides everything that the layers below have in this directory.
     Opaque(LayerPath),
-    /// An internal file of aufs (`.wh..wh.plnk` and the like): skipped, never created.
+    /// An internal file of aufs ([`AUFS`]): skipped, never created.
     Leftover,
 }
 
-/// Classifies `path`. Rejects a bare `.wh.`, which names nothing, and anything below a whiteout,
-/// because no other layer could contain such a directory. Ignores the content of directories that
-/// aufs left behind.
+/// What aufs keeps at the top of a layer.
+const AUFS: [&[u8]; 3] = [b".wh..wh.aufs", b".wh..wh.orph", b".wh..wh.plnk"];
+
+/// Classifies `path`. Rejects a bare `.wh.`, which names nothing, anything below a whiteout, because no
+/// other layer could contain such a directory, and names that begin as those of aufs without being one: other
+/// programs create them.
 pub fn marker(path: &LayerPath) -> Result<Marker> {
     let Some(name) = path.file_name() else {
         return Ok(Marker::None);
     };
     let mut above = path.components();
     above.next_back();
-    if let Some(component) = above.find(|component| is_reserved(component)) {
-        if component.starts_with(META_PREFIX) && component != OPAQUE {
+    if above.any(is_reserved) {
+        if path.components().next().is_some_and(is_of_aufs) {
             return Ok(Marker::Leftover);
         }
         return Err(Error::bad_content(format!("`{path}` lies below a whiteout")));
@@ -46,8 +49,13 @@ pub fn marker(path: &LayerPath) -> Result<Marker> {
     if name == OPAQUE {
         return Ok(Marker::Opaque(parent));
     }
-    if name.starts_with(META_PREFIX) {
+    if parent.is_root() && is_of_aufs(name) {
         return Ok(Marker::Leftover);
+    }
+    if name.starts_with(META_PREFIX) {
+        return Err(Error::bad_content(format!(
+            "`{path}` has a name like those of aufs, which some programs skip and others create"
+        )));
     }
     match hidden {
         b"" | b"." | b".." => {
@@ -55,6 +63,36 @@ pub fn marker(path: &LayerPath) -> Result<Marker> {
         }
         _ => Ok(Marker::Whiteout(parent.join(hidden))),
     }
+}
+
+fn is_of_aufs(name: &[u8]) -> bool {
+    AUFS.contains(&name)
+}
+
+/// Rejects a marker that programs do not all take for one: a symlink, which some follow for later names of the
+/// layer, and what aufs cannot have left behind, because some create it.
+pub(crate) fn check_marker(entry: &Entry) -> Result<()> {
+    let marker = marker(&entry.path)?;
+    let is_of_aufs = marker == Marker::Leftover;
+    let is_good = match &entry.kind {
+        _ if marker == Marker::None => true,
+        EntryKind::Symlink { .. } => false,
+        EntryKind::Directory => true,
+        EntryKind::File { size } => !is_of_aufs || *size == 0,
+        EntryKind::HardLink { target } => {
+            !is_of_aufs || target.file_name().is_some_and(is_reserved)
+        }
+        EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } | EntryKind::Fifo => {
+            !is_of_aufs
+        }
+    };
+    if is_good {
+        return Ok(());
+    }
+    Err(Error::bad_content(format!(
+        "`{}` has the name of a whiteout and is more than that: some programs create it",
+        entry.path
+    )))
 }
 
 /// Rejects a hard link to something below its own name, which would replace the directory of its
@@ -122,6 +160,7 @@ mod tests {
             ("", Marker::None),
             ("a/x.wh.b", Marker::None),
             (".wh..wh.plnk/a/.wh.b", Marker::Leftover),
+            (".wh..wh.aufs", Marker::Leftover),
             ("a/.wh.b", Marker::Whiteout(path("a/b"))),
             (".wh.b", Marker::Whiteout(path("b"))),
             (".wh.b.wh.c", Marker::Whiteout(path("b.wh.c"))),
@@ -129,16 +168,48 @@ mod tests {
             ("a/.wh..wh..opq", Marker::Opaque(path("a"))),
             (".wh..wh..opq", Marker::Opaque(LayerPath::root())),
             (".wh..wh.plnk", Marker::Leftover),
-            ("a/.wh..wh..opq2", Marker::Leftover),
-            (".wh..wh.", Marker::Leftover),
         ] {
             assert_eq!(marker(&path(name)).unwrap(), expected, "{name}");
         }
-        for bad in
-            [".wh.", "a/.wh.", "a/.wh..", "a/.wh...", ".wh./a", "a/.wh.b/c", ".wh..wh..opq/a"]
-        {
+        for bad in [
+            ".wh.",
+            "a/.wh.",
+            "a/.wh..",
+            "a/.wh...",
+            ".wh./a",
+            "a/.wh.b/c",
+            ".wh..wh..opq/a",
+            ".wh..wh.",
+            ".wh..wh.x",
+            ".wh..wh.x/sh",
+            "a/.wh..wh.plnk",
+            "a/.wh..wh.plnk/1",
+            "a/.wh..wh..opq2",
+        ] {
             assert!(marker(&path(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn markers_are_nothing_else() {
+        let check = |name: &str, kind| check_marker(&Entry::new(path(name), kind, 0o644)).is_ok();
+        let link = |target: &str| EntryKind::HardLink { target: path(target) };
+        let symlink = || EntryKind::Symlink { target: b"/etc".to_vec() };
+        for (name, is_of_aufs) in [
+            ("a/.wh.b", false),
+            ("a/.wh..wh..opq", false),
+            (".wh..wh.plnk", true),
+            (".wh..wh.plnk/1", true),
+        ] {
+            assert!(check(name, EntryKind::File { size: 0 }), "{name}");
+            assert!(check(name, EntryKind::Directory), "{name}");
+            assert!(check(name, link(".wh..wh.aufs")), "{name}");
+            assert!(!check(name, symlink()), "{name}");
+            assert_eq!(check(name, EntryKind::File { size: 1 }), !is_of_aufs, "{name}");
+            assert_eq!(check(name, link("bin/sh")), !is_of_aufs, "{name}");
+            assert_eq!(check(name, EntryKind::Fifo), !is_of_aufs, "{name}");
+        }
+        assert!(check("a/b", symlink()) && check("a/b", EntryKind::File { size: 1 }));
     }
 
     #[test]

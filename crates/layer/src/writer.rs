@@ -12,6 +12,7 @@ use crate::chunked;
 use crate::chunker::{self, Chunker};
 use crate::pipeline::Pipeline;
 use crate::plain_list::{LARGE_FILE, RunWriter};
+use crate::whiteout::check_marker;
 use crate::{Compression, Entry, EntryKind, LayerPath, PackedToc, Toc, TocEntry, tar_writer};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Digest, Hasher, Sha256Sum};
@@ -98,6 +99,9 @@ impl<W: Write + Send + 'static> LayerWriter<W> {
     /// grew while being read causes an error that names it. The caller adds entries in their final
     /// order. Returns the BLAKE3 hash of a file's content. After an error, the writer must not be used.
     pub fn add(&mut self, entry: Entry, content: &mut dyn Read) -> Result<Option<[u8; 32]>> {
+        if self.is_listed {
+            check_marker(&entry)?;
+        }
         if self.is_shared {
             self.end_run(&entry.path);
         }

@@ -13,7 +13,7 @@ use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
-use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns};
+use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns, commit_time};
 use imgctl_layer::Compression;
 
 /// Resolves every value that a build depends on.
@@ -203,21 +203,6 @@ fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>>
     text.parse().map(Some).map_err(|_| {
         Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
             .hint("set it to a number of seconds since 1970")
-    })
-}
-
-fn commit_time(directory: &Path) -> Result<i64> {
-    let output = std::process::Command::new("git")
-        .arg("-C")
-        .arg(directory)
-        .args(["log", "-1", "--format=%ct"])
-        .output()
-        .doing(|| "cannot run git for --reproducible".to_owned())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().map_err(|_| {
-        Error::usage(format!("--reproducible: {} has no git commit", directory.display()))
-            .caused_by(Error::failed(String::from_utf8_lossy(&output.stderr).trim()))
-            .hint("pass --timestamp SECONDS instead")
     })
 }
 

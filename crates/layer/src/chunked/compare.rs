@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 
 use crossbeam_channel::{Receiver, bounded};
 
-use crate::chunked::item::{CHUNK, FILE, Item};
+use crate::chunked::item::{CHUNK, FILE, Item, ZEROS};
 use crate::chunked::lists::List;
 use crate::chunked::read::items;
 use crate::tar_reader::Namer;
@@ -129,14 +129,22 @@ fn differs(how: &str, path: &LayerPath) -> Error {
 /// The digests that the content of a file has to have.
 #[derive(Default)]
 pub(crate) struct Sums {
-    /// Each with the offset of its end; the last has none.
-    parts: Vec<(Option<u64>, Option<Digest>)>,
-    /// The digest of the whole, unless those of all parts are known.
+    parts: Vec<Part>,
+    /// The digest of the whole, by which programs find the file in other layers.
     whole: Option<(Digest, Hasher)>,
     part: usize,
     hasher: Option<Hasher>,
     position: u64,
     is_wrong: bool,
+}
+
+/// What a chunk has to have.
+#[derive(Default)]
+struct Part {
+    /// The offset of its end; the last has none.
+    end: Option<u64>,
+    digest: Option<Digest>,
+    is_zeros: bool,
 }
 
 impl Sums {
@@ -167,13 +175,19 @@ impl Sums {
                     (digest, hasher)
                 });
             }
+            let is_zeros = item.chunk_type == ZEROS;
+            if !is_zeros && !item.chunk_type.is_empty() {
+                return None;
+            }
             let digest = if is_one { item.chunk_digest.or(item.digest) } else { item.chunk_digest };
-            is_known &= digest.is_some();
-            sums.parts.push((next, digest));
+            is_known &= digest.is_some() || is_zeros;
+            sums.parts.push(Part { end: next, digest, is_zeros });
         }
-        if is_known {
+        if is_one {
+            // It is that of the only part.
             sums.whole = None;
-        } else if sums.whole.is_none() {
+        }
+        if !is_known && sums.whole.is_none() {
             return None;
         }
         sums.begin();
@@ -181,12 +195,12 @@ impl Sums {
     }
 
     fn begin(&mut self) {
-        let digest = self.parts.get(self.part).and_then(|(_, digest)| digest.as_ref());
+        let digest = self.parts.get(self.part).and_then(|part| part.digest.as_ref());
         self.hasher = digest.map(|digest| Hasher::with(digest.algorithm()));
     }
 
     fn end(&mut self) {
-        let digest = self.parts.get(self.part).and_then(|(_, digest)| digest.as_ref());
+        let digest = self.parts.get(self.part).and_then(|part| part.digest.as_ref());
         if let (Some(hasher), Some(digest)) = (self.hasher.take(), digest) {
             self.is_wrong |= hasher.finish() != *digest;
         }
@@ -199,13 +213,14 @@ impl Sums {
             hasher.update(bytes);
         }
         while !bytes.is_empty() && self.part < self.parts.len() {
-            let end = self.parts[self.part].0;
+            let Part { end, is_zeros, .. } = self.parts[self.part];
             let left = end.map_or(u64::MAX, |end| end.saturating_sub(self.position));
             let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
             let (now, later) = bytes.split_at(count);
             if let Some(hasher) = &mut self.hasher {
                 hasher.update(now);
             }
+            self.is_wrong |= is_zeros && now.iter().any(|byte| *byte != 0);
             self.position += count as u64;
             bytes = later;
             if end == Some(self.position) {

@@ -14,6 +14,8 @@ use imgctl_base::image::{Digest, time};
 
 pub(super) const FILE: &str = "reg";
 pub(super) const CHUNK: &str = "chunk";
+/// A chunk without bytes in the blob.
+pub(super) const ZEROS: &str = "zeros";
 /// A frame with any part of the tar (not of containers/storage).
 pub(super) const RUN: &str = "run";
 
@@ -54,6 +56,9 @@ pub(super) struct Item {
     pub(super) chunk_offset: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) chunk_digest: Option<Digest>,
+    /// [`ZEROS`], or empty; programs write zeros in the place of such a chunk.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) chunk_type: String,
 }
 
 impl Item {
@@ -152,6 +157,7 @@ impl Item {
             chunk_size: 0,
             chunk_offset: 0,
             chunk_digest: None,
+            chunk_type: String::new(),
             ..self.clone()
         };
         // Text and numbers can always be written.
@@ -160,7 +166,7 @@ impl Item {
 }
 
 /// The members of an item that have a meaning.
-const MEMBERS: [&str; 17] = [
+const MEMBERS: [&str; 18] = [
     "type",
     "name",
     "linkName",
@@ -178,7 +184,12 @@ const MEMBERS: [&str; 17] = [
     "chunkSize",
     "chunkOffset",
     "chunkDigest",
+    "chunkType",
 ];
+/// Members that say nothing of what is unpacked, of containers/storage and eStargz. Any other may do so in a later
+/// version of those programs.
+const MEANINGLESS: [&str; 6] =
+    ["accesstime", "changetime", "userName", "groupName", "NumLink", "innerOffset"];
 
 /// Returns whether programs in Go, which do not mind the case of names, read a member that is not in `known` as
 /// one that is, or may do so.
@@ -210,7 +221,7 @@ impl<'de> Visitor<'de> for ItemVisitor {
         let mut seen = [false; MEMBERS.len()];
         while let Some(key) = map.next_key::<String>()? {
             let Some(index) = MEMBERS.iter().position(|member| *member == key) else {
-                if is_misread(&key, &MEMBERS) {
+                if !MEANINGLESS.contains(&&*key) || is_misread(&key, &MEMBERS) {
                     return Err(misread(&key));
                 }
                 map.next_value::<IgnoredAny>()?;
@@ -236,7 +247,8 @@ impl<'de> Visitor<'de> for ItemVisitor {
                 "endOffset" => item.end_offset = map.next_value()?,
                 "chunkSize" => item.chunk_size = map.next_value()?,
                 "chunkOffset" => item.chunk_offset = map.next_value()?,
-                _ => item.chunk_digest = map.next_value()?,
+                "chunkDigest" => item.chunk_digest = map.next_value()?,
+                _ => item.chunk_type = map.next_value::<Option<_>>()?.unwrap_or_default(),
             }
         }
         Ok(item)

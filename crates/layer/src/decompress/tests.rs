@@ -121,3 +121,20 @@ fn noise_never_panics() {
         }
     });
 }
+
+#[test]
+fn an_archive_that_is_a_frame_of_zstd_is_refused() {
+    // A name that is the magic number and length of a skippable frame, in a header of tar(1).
+    let mut header = tar::Header::new_ustar();
+    header.as_old_mut().name[..8].copy_from_slice(b"\x50\x2a\x4d\x18\xf8\x01\0\0");
+    header.set_size(0);
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_cksum();
+    let blob = [&header.as_bytes()[..], &zstd(TEXT)].concat();
+    let error = all(&blob).unwrap_err().to_string();
+    assert!(error.contains("as a tar archive and as a frame"), "{error}");
+    // A frame that is no header.
+    let mut frame = blob.clone();
+    frame[200] ^= 1;
+    assert_eq!(all(&frame).unwrap(), (Format::Zstd, TEXT.to_vec()));
+}

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::stream::refuse;
+use crate::whiteout::is_reserved;
 use crate::{Entry, EntryKind, LayerPath, Limits};
 use imgctl_base::error::{Error, Result};
 
@@ -172,6 +173,10 @@ impl OwnLinks {
 
     /// Records an entry whose path has been resolved.
     pub(super) fn add(&mut self, entry: &Entry) {
+        // A marker creates nothing, so it leads nowhere.
+        if entry.path.file_name().is_some_and(is_reserved) {
+            return;
+        }
         let target = match &entry.kind {
             EntryKind::Symlink { target } => Some(target.clone()),
             EntryKind::HardLink { target } => self.targets.get(target).cloned(),

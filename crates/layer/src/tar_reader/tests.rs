@@ -236,7 +236,7 @@ fn metadata_of_every_spelling() {
         ("uid", "70000"),
         ("mtime", "-1.5"),
         ("SCHILY.xattr.user.a", "b=c\n"),
-        ("SCHILY.xattr.user.e", ""),
+        ("SCHILY.xattr.user.e", "\0"),
     ]);
     let raw = Raw::new(b'0', "a", 0)
         .with(Field::MODE, b"0104755\0")
@@ -249,7 +249,7 @@ fn metadata_of_every_spelling() {
     assert_eq!((a.mode, a.uid, a.gid), (0o4755, 70_000, 65_536));
     assert_eq!((a.mtime.seconds, a.mtime.nanoseconds), (-2, 500_000_000));
     assert_eq!(a.xattrs[&b"user.a"[..]], b"b=c\n");
-    assert_eq!(a.xattrs[&b"user.e"[..]], b"");
+    assert_eq!(a.xattrs[&b"user.e"[..]], b"\0");
     assert_eq!(b.kind, EntryKind::CharDevice { major: 8, minor: 7 });
     assert_eq!((b.uid, b.gid), (0, 0));
     assert!(b.xattrs.is_empty());

@@ -139,7 +139,7 @@ fn an_overlay_layer_marks_what_it_hides() {
             &["d d", "f d/x 1", "l a d", "f a/.wh.x"],
             &["l a d", "d d", "f d/x 1"],
         ),
-        ("aufs leftovers", &["f .wh..wh.aufs", "d .wh..wh.plnk", "f .wh..wh.plnk/1 x"], &[]),
+        ("aufs leftovers", &["f .wh..wh.aufs", "d .wh..wh.plnk", "f .wh..wh.plnk/1"], &[]),
         ("file, then directory", &["f a 1", "d a"], &["D a"]),
         ("directory again", &["d a", "f a/x 1", "d a"], &["d a", "f a/x 1"]),
         ("opaque, then directory again", &["f a/.wh..wh..opq", "d a"], &["D a"]),

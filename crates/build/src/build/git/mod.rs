@@ -4,6 +4,9 @@
 mod address;
 mod checkout;
 mod command;
+mod commit;
+
+pub use commit::commit_time;
 
 use std::collections::BTreeMap;
 use std::io;

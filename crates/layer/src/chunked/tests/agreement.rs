@@ -96,7 +96,7 @@ fn a_list_says_what_the_archive_says() {
 
     let large = entry("large");
     let other = json!(Digest::of(b"other").to_string());
-    let changes: [(&str, Change<'_>); 17] = [
+    let changes: [(&str, Change<'_>); 20] = [
         ("`/bin/evil` in the place of `/bin/file07`", &|list| {
             list["entries"][entry("bin/file07")]["name"] = json!("bin/evil");
         }),
@@ -130,6 +130,17 @@ fn a_list_says_what_the_archive_says() {
         ("another content for `/large`", &|list| {
             list["entries"][large]["chunkDigest"] = other.clone();
         }),
+        // The file of another layer, by the digest of the whole.
+        ("another content for `/large`", &|list| {
+            list["entries"][large]["digest"] = other.clone();
+        }),
+        ("another content for `/large`", &|list| {
+            list["entries"][large + 1]["chunkType"] = json!("zeros");
+            list["entries"][large + 1].as_object_mut().unwrap().remove("chunkDigest");
+        }),
+        ("chunks without order or digest for `/large`", &|list| {
+            list["entries"][large]["chunkType"] = json!("holes");
+        }),
         ("chunks without order or digest for `/large`", &|list| {
             list["entries"][large + 1]["chunkOffset"] = json!(5);
         }),
@@ -158,6 +169,7 @@ fn a_list_says_what_the_archive_says() {
         ("\"entries\":", "\"entries\":[],\"entries\":"),
         ("\"name\":\"bin/file07\"", "\"Name\":\"bin/evil\",\"name\":\"bin/file07\""),
         ("\"name\":\"bin/file07\"", "\"name\":\"bin/file07\",\"name\":\"bin/file07\""),
+        ("\"name\":\"bin/file07\"", "\"later\":1,\"name\":\"bin/file07\""),
         ("\"name\":\"bin/file07\"", "\"lin\u{212a}Name\":\"x\",\"name\":\"bin/file07\""),
     ] {
         let changed = text.replacen(from, to, 1);
