@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 71] = [
+const AREAS: [(&str, &str); 73] = [
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
@@ -21,6 +21,14 @@ const AREAS: [(&str, &str); 71] = [
     ("crates/console", "Reports"),
     ("crates/describe", "Moving images"),
     ("crates/embed", "Building images"),
+    ("crates/frontend", "The command line"),
+    ("crates/frontend/src/cache_spec", "Building images"),
+    ("crates/frontend/src/inplace_view", "Changing Pods in place"),
+    ("crates/frontend/src/registry_options", "Registries"),
+    ("crates/frontend/src/signed_images", "Signatures and trust"),
+    ("crates/frontend/src/signing_options", "Signatures and trust"),
+    ("crates/frontend/src/ssh_options", "Hosts: SSH and sudo"),
+    ("crates/frontend/src/upgrade_", "Upgrades and rollbacks"),
     ("crates/host", "Hosts: the agent"),
     ("crates/host/src/agent", "Hosts: the agent"),
     ("crates/host/src/host", "Hosts: SSH and sudo"),
@@ -58,6 +66,7 @@ const AREAS: [(&str, &str); 71] = [
     ("crates/transfer", "Moving images"),
     ("crates/transfer/src/backup", "Backup and restore"),
     ("crates/trust", "Signatures and trust"),
+    ("crates/ui", "The command line"),
     ("crates/upgrade", "Upgrades and rollbacks"),
     ("crates/upgrade/src/adopt", "Adopting clusters"),
     ("crates/workflow", "Running clusters"),
@@ -67,7 +76,6 @@ const AREAS: [(&str, &str); 71] = [
     ("crates/workflow/src/pipeline/renumber", "Changing addresses"),
     ("crates/workflow/src/pipeline/restore", "Backup and restore"),
     ("src", "The command line"),
-    ("src/cli/cache_spec", "Building images"),
     ("src/cli/commands/attach", "Signatures and trust"),
     ("src/cli/commands/backup", "Backup and restore"),
     ("src/cli/commands/build", "Building images"),
@@ -79,12 +87,6 @@ const AREAS: [(&str, &str); 71] = [
     ("src/cli/commands/state", "Encrypted state"),
     ("src/cli/commands/ui", "Reports"),
     ("src/cli/commands/upgrade", "Upgrades and rollbacks"),
-    ("src/cli/registry_options", "Registries"),
-    ("src/cli/signed_images", "Signatures and trust"),
-    ("src/cli/signing_options", "Signatures and trust"),
-    ("src/cli/ssh_options", "Hosts: SSH and sudo"),
-    ("src/cli/upgrade_", "Upgrades and rollbacks"),
-    ("src/ui", "The command line"),
 ];
 
 /// The order of the areas on the page.
