@@ -14,8 +14,8 @@ use crate::cli::commands::{
     about, adopt, agent, apply, archives, attach, backup, bake, blobs, build, bundle, cache, cert,
     cluster, clusters, diff, edit, files, history, hosts, images, init, inplace, inspect, keys,
     kube_wrapper, lock, login, manifest, mounts, plan, preview, pull, push, recipe, records,
-    registry, renumber, report, rmi, sign, state, status, store, support_bundle, testbed, ui,
-    update, upgrade, working,
+    registry, rehearse, renumber, report, rmi, sign, state, status, store, support_bundle, testbed,
+    ui, update, upgrade, working,
 };
 use crate::cli::{accepted, habits, home_paths, overview};
 use imgctl_base::error::Result;
@@ -133,6 +133,7 @@ verbs! {
     "delete": Delete(Box<cluster::DeleteArgs>) => cluster::delete;
     "renumber": Renumber(Box<renumber::RenumberArgs>) => renumber::run;
     "upgrade": Upgrade(Box<upgrade::UpgradeArgs>) => upgrade::upgrade;
+    "rehearse": Rehearse(rehearse::RehearseArgs) => rehearse::run;
     "rollback": Rollback(Box<upgrade::RollbackArgs>) => upgrade::rollback;
     "reset": Reset(Box<cluster::ResetArgs>) => cluster::reset;
     "uninstall": Uninstall(Box<cluster::UninstallArgs>) => cluster::uninstall;

@@ -15,6 +15,8 @@ use imgctl_frontend::cluster_options::controller;
 use imgctl_frontend::context::Context;
 use imgctl_ops::clusters;
 use imgctl_recipe::catalogue::Catalogue;
+use imgctl_recipe::choice::NO_NETWORK;
+use imgctl_recipe::declaration::Group;
 use imgctl_store::store::Store;
 
 /// Names of arguments with a cluster, and with images; archives of images are files.
@@ -23,6 +25,7 @@ const IMAGES: [&str; 3] = ["IMAGE", "IMAGE[:PATH]", "NAME|FILE"];
 const MEMBERS: &str = "HOST";
 const RUN: &str = "RUN";
 const RECIPE: &str = "RECIPE";
+const NETWORK: &str = "NETWORK";
 
 /// The scripts that ask imgctl for what to offer.
 const BASH: &str = include_str!("completion/imgctl.bash");
@@ -71,6 +74,7 @@ struct Known {
     hosts: Vec<String>,
     runs: Vec<String>,
     recipes: Vec<String>,
+    networks: Vec<String>,
 }
 
 impl Known {
@@ -79,6 +83,7 @@ impl Known {
         let store = context.settings.root.is_dir().then(|| context.store().ok()).flatten();
         let clusters = controller(context).and_then(|controller| clusters::list(&controller));
         let clusters = clusters.unwrap_or_default();
+        let catalogue = Catalogue::shipped().ok();
         Self {
             images: store.map(names).unwrap_or_default(),
             hosts: clusters.iter().flat_map(|cluster| cluster.addresses.clone()).collect(),
@@ -87,7 +92,8 @@ impl Known {
                 .filter_map(|one| Some(one.last_run.as_ref()?.id.clone()))
                 .collect(),
             clusters: clusters.into_iter().map(|cluster| cluster.name).collect(),
-            recipes: Catalogue::shipped().map(|catalogue| names_of(&catalogue)).unwrap_or_default(),
+            networks: catalogue.as_ref().map(networks_of).unwrap_or_default(),
+            recipes: catalogue.as_ref().map(names_of).unwrap_or_default(),
         }
     }
 
@@ -103,6 +109,8 @@ impl Known {
             Some((self.hosts.clone(), false))
         } else if value == RECIPE {
             Some((self.recipes.clone(), false))
+        } else if value == NETWORK {
+            Some((self.networks.clone(), false))
         } else if value == RUN {
             let newest = std::iter::once("last".to_owned());
             Some((newest.chain(self.runs.clone()).collect(), false))
@@ -114,6 +122,11 @@ impl Known {
 
 fn names_of(catalogue: &Catalogue) -> Vec<String> {
     catalogue.all().iter().map(|recipe| recipe.declaration.name.clone()).collect()
+}
+
+fn networks_of(catalogue: &Catalogue) -> Vec<String> {
+    let networks = catalogue.of_group(Group::Network, None).into_iter();
+    networks.chain([NO_NETWORK]).map(str::to_owned).collect()
 }
 
 /// Returns the names of images, as short as they may be typed.

@@ -9,12 +9,17 @@ use clap::{Arg, Command};
 
 /// What other tools call a command, and the command here.
 const HABITS: &[(&[&str], &str)] = &[
+    (&["get", "nodes", "node", "pods"], "`imgctl status` shows the hosts and Nodes of a cluster"),
     (
-        &["get", "nodes", "node", "pods", "info"],
-        "`imgctl status` shows the hosts and Nodes of a cluster",
+        &["info", "doctor"],
+        "`imgctl env` shows the settings of this machine, `imgctl status` the state of a cluster",
     ),
     (
-        &["cluster", "get-clusters", "contexts"],
+        &["stop", "restart", "pause", "halt"],
+        "`imgctl exec 'systemctl stop SERVICE'` stops a service on hosts; `imgctl reset` removes the cluster",
+    ),
+    (
+        &["cluster", "get-clusters", "contexts", "context"],
         "`imgctl clusters` lists the clusters of this machine",
     ),
     (
@@ -65,7 +70,17 @@ const HABITS: &[(&[&str], &str)] = &[
         "`imgctl images` lists images; other commands on images are verbs of their own: pull, rmi, …",
     ),
     (&["container", "volume"], "`imgctl mounts` lists mounts; imgctl has no containers"),
-    (&["buildx", "builder"], "`imgctl build` builds images"),
+    (&["buildx", "builder", "commit"], "`imgctl build` builds images from a Kubefile"),
+    (&["compose"], "`imgctl bake -f compose.yaml` builds what a compose file lists"),
+    (&["lint", "check", "hadolint"], "`imgctl build --check` checks a Kubefile"),
+    (&["outdated"], "`imgctl update --check` lists what imgctl.lock has in an older version"),
+    (&["helm", "chart"], "`imgctl init --from-helm CHART` makes an application of a chart"),
+    (
+        &["import"],
+        "`imgctl load` reads images from an archive, `imgctl state import` the state of a cluster",
+    ),
+    (&["untag"], "`imgctl rmi NAME` removes a name, and the image with its last name"),
+    (&["du"], "`imgctl df` shows disk usage"),
     (&["system"], "`imgctl df` shows disk usage, `imgctl prune` removes what nothing needs"),
     (&["fetch", "download"], "`imgctl pull IMAGE` pulls an image"),
     (
@@ -117,7 +132,7 @@ pub(crate) fn corrected(
                 .to_owned(),
         ),
         ErrorKind::InvalidSubcommand => {
-            invalid(ContextKind::InvalidSubcommand).and_then(|word| habit(word, &words))
+            invalid(ContextKind::InvalidSubcommand).and_then(|word| habit(word, &words, command))
         }
         ErrorKind::UnknownArgument => invalid(ContextKind::InvalidArg)
             .filter(|flag| OUTPUT.contains(flag))
@@ -138,10 +153,11 @@ pub(crate) fn corrected(
                 }
             }
             ContextValue::Strings(verbs) if kind == ContextKind::SuggestedSubcommand => {
-                let is_shown = |verb: &&String| {
-                    command.find_subcommand(verb).is_none_or(|verb| !verb.is_hide_set())
+                let is_hidden = |verb: &&String| {
+                    command.find_subcommand(verb).is_some_and(|_| visible(command, verb).is_none())
                 };
-                let shown: Vec<String> = verbs.iter().filter(is_shown).cloned().collect();
+                let shown: Vec<String> =
+                    verbs.iter().filter(|verb| !is_hidden(verb)).cloned().collect();
                 if !shown.is_empty() {
                     told.insert(kind, ContextValue::Strings(shown));
                 }
@@ -159,14 +175,14 @@ pub(crate) fn corrected(
 }
 
 /// Returns the answer to a verb that imgctl does not have.
-fn habit(word: &str, words: &[&str]) -> Option<String> {
+fn habit(word: &str, words: &[&str], command: &Command) -> Option<String> {
     if GROUPS.contains(&word) {
         let second = words.iter().skip_while(|found| **found != word).nth(1);
         let here = |second: &&str| {
             let known = SECOND.iter().find(|(group, other, _)| {
                 (*group == word || (*group == "image" && word == "img")) && other == second
             });
-            known.map(|(.., here)| *here)
+            known.map(|(.., here)| *here).or_else(|| Some(visible(command, second)?.get_name()))
         };
         if let Some(verb) = second.and_then(here) {
             return Some(format!("`imgctl {verb}` does that"));
@@ -174,6 +190,13 @@ fn habit(word: &str, words: &[&str]) -> Option<String> {
     }
     let found = HABITS.iter().find(|(others, _)| others.contains(&word));
     found.map(|(_, tip)| (*tip).to_owned())
+}
+
+/// Returns the verb that the help shows under this name.
+fn visible<'a>(command: &'a Command, name: &str) -> Option<&'a Command> {
+    let verb = command.find_subcommand(name)?;
+    let is_named = verb.get_name() == name || verb.get_visible_aliases().any(|alias| alias == name);
+    (is_named && !verb.is_hide_set()).then_some(verb)
 }
 
 /// Returns whether the help of the command that `words` begin shows the flag.

@@ -55,7 +55,10 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "scp",
         ],
     ),
-    ("Upgrade and back up clusters", &["upgrade", "rollback", "inplace", "backup", "restore"]),
+    (
+        "Upgrade and back up clusters",
+        &["upgrade", "rehearse", "rollback", "inplace", "backup", "restore"],
+    ),
     (
         "Inspect",
         &[

@@ -36,7 +36,7 @@ def find(bed, host):
         if host in (machine.name, machine.name[1:], machine.ip, machine.ip6):
             return machine
     known = ", ".join(bed.host_names()) or "none"
-    raise Failed(f"no host {host} in test bed {bed.name} (it has {known})")
+    raise Failed(f"no host {host} in test bed {bed.name} (it has {known})", kind="not-found", code=3)
 
 
 def existing(name):
@@ -45,7 +45,8 @@ def existing(name):
     if not bed.known:
         others = ", ".join(known.name for known in beds())
         also = f"; `{PROGRAM} list --all` shows the beds that there are: {others}" if others else ""
-        raise Failed(f"there is no test bed {name}", f"{PROGRAM} --name {name} up 3 makes it{also}")
+        raise Failed(f"there is no test bed {name}", f"{PROGRAM} --name {name} up 3 makes it{also}",
+                     kind="not-found", code=3)
     return bed
 
 

@@ -325,6 +325,6 @@ if __name__ == "__main__":
         sys.exit(failure.code)
     except KeyboardInterrupt:
         Failed(f"interrupted; {STATE} has what is there so far",
-               f"the same command goes on; {PROGRAM} --name {asked.name} down removes it",
+               f"the same command continues; {PROGRAM} --name {asked.name} down removes it",
                kind="interrupted").show(asked.json)
         sys.exit(130)

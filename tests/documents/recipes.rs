@@ -13,9 +13,9 @@ const HEAD: &str = "<!-- Written from the recipes; do not edit. -->
 
 # Recipes
 
-What `imgctl init` makes images from. The recipes are a part of imgctl, in [images/recipes](../images/recipes); nothing is downloaded before
-the build, which takes the publishers' own files and refuses one that has another checksum. [Kubernetes offline from
-zero](tutorials/7-kubernetes-offline.md) uses them, [Writing a recipe](writing-a-recipe.md) explains what one is.
+`imgctl init` makes images from these recipes, which are part of imgctl ([images/recipes](../images/recipes)). Only the build downloads
+files: the publishers' own, and it refuses one with another checksum. [Kubernetes offline from
+zero](tutorials/7-kubernetes-offline.md) uses the recipes, [Writing a recipe](writing-a-recipe.md) describes their form.
 ";
 
 fn json(arguments: &[&str]) -> Value {

@@ -13,7 +13,7 @@ const PAGE: &str = "docs/troubleshooting.md";
 const MARK: &str = "<!-- Written from the source below this line; do not edit. -->\n";
 
 /// What a message is about, by the beginning of its file's path: the longest one counts.
-const AREAS: [(&str, &str); 73] = [
+const AREAS: &[(&str, &str)] = &[
     ("crates/age", "Encrypted state"),
     ("crates/bake", "Building images"),
     ("crates/base", "Images on this machine"),
@@ -46,6 +46,7 @@ const AREAS: [(&str, &str); 73] = [
     ("crates/ops/src/apps", "Applications"),
     ("crates/ops/src/backup", "Backup and restore"),
     ("crates/ops/src/inplace", "Changing Pods in place"),
+    ("crates/ops/src/rehearsal", "Upgrades and rollbacks"),
     ("crates/ops/src/renewal", "Certificates"),
     ("crates/ops/src/restore", "Backup and restore"),
     ("crates/ops/src/state", "Encrypted state"),

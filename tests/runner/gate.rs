@@ -283,6 +283,7 @@ const VERBS: &[(&str, Says)] = &[
     ("reset", TakesNone(CLUSTER)),
     ("uninstall", TakesNone(CLUSTER)),
     ("backup", TakesNone("writes a backup, which is no image")),
+    ("rehearse upgrade", AsksLike("run")),
     ("restore", TakesNone("reads a backup; the images of the cluster are those of `run`")),
     ("clusters", TakesNone(READS)),
     ("status", TakesNone(READS)),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::TestEnv;
+use crate::common::{Ran, TestEnv};
 
 /// Exit codes of docs/cli.md.
 const USAGE: i32 = 2;
@@ -37,7 +37,12 @@ fn verbs_of_other_tools_lead_to_those_of_imgctl() {
         (&["kubectl", "get", "pods"], "`imgctl exec"),
         (&["image", "ls"], "`imgctl images` does that"),
         (&["image", "rm", "x"], "`imgctl rmi` does that"),
+        (&["image", "inspect", "x"], "`imgctl inspect` does that"),
         (&["cluster", "ls"], "`imgctl clusters` does that"),
+        (&["compose", "build"], "`imgctl bake -f compose.yaml`"),
+        (&["lint"], "`imgctl build --check`"),
+        (&["doctor"], "`imgctl env`"),
+        (&["import", "x.tar"], "`imgctl load`"),
         (&["buildx", "build"], "`imgctl build`"),
         (&["status", "-o", "json"], "`--json` prints JSON"),
         (&["images", "--output", "yaml"], "`--json` prints JSON"),
@@ -48,6 +53,8 @@ fn verbs_of_other_tools_lead_to_those_of_imgctl() {
         let ran = env.imgctl([&["--json"], words].concat()).fails(USAGE);
         assert!(ran.stderr().contains("\"hints\":[\"`"), "{}", ran.report());
     }
+    let ran = env.imgctl(["exec", "-it", "web", "bash"]).fails(USAGE);
+    assert!(ran.stderr().contains("-i is the option --pk here"), "{}", ran.report());
     // Other slips are answered as before.
     let ran = env.imgctl(["buidl"]).fails(USAGE);
     assert!(ran.stderr().contains("build"), "{}", ran.report());
@@ -56,12 +63,35 @@ fn verbs_of_other_tools_lead_to_those_of_imgctl() {
 #[test]
 fn tips_name_nothing_that_the_help_hides() {
     let env = TestEnv::new();
-    for words in [&["status", "--masters", "x"][..], &["images", "--max-entrie", "1"]] {
+    for (words, hidden) in [
+        (&["status", "--masters", "x"][..], "--max-entries"),
+        (&["images", "--max-entrie", "1"], "--max-entries"),
+        (&["lists"], "list"),
+    ] {
         let ran = env.imgctl(words).fails(USAGE);
-        assert!(!ran.stderr().contains("--max-entries"), "{}", ran.report());
+        assert!(!ran.stderr().contains(&format!("'{hidden}'")), "{}", ran.report());
     }
     let ran = env.imgctl(["run", "x", "--mastres", "y"]).fails(USAGE);
     assert!(ran.stderr().contains("'--masters'"), "{}", ran.report());
+}
+
+#[test]
+fn a_field_that_no_row_has_is_an_error() {
+    let env = store();
+    let ran = env.imgctl(["images", "--format", "{{.Foo}}"]).fails(USAGE);
+    assert!(ran.stderr().contains("can't evaluate field Foo"), "{}", ran.report());
+    assert!(ran.stderr().contains("hint: the fields are Created, "), "{}", ran.report());
+    let ran = env.imgctl(["images", "--format", "{{.Tag}} {{.Labels.none}}"]).ok();
+    assert_eq!(ran.stdout(), "v2.0.0 <no value>");
+}
+
+#[test]
+fn clusters_without_a_home_are_not_none() {
+    let env = TestEnv::new();
+    let mut command = env.command(["clusters"]);
+    command.env_remove("HOME").env_remove("SEALOS_RUNTIME_ROOT");
+    let ran = Ran::new(command).fails(USAGE);
+    assert!(ran.stderr().contains("HOME is not set"), "{}", ran.report());
 }
 
 #[test]
@@ -136,7 +166,7 @@ fn a_proxy_that_fails_is_named() {
     let env = store();
     let mut command = env.command(["pull", "registry.invalid/a:1", "--retry", "1"]);
     command.env("HTTPS_PROXY", "http://127.0.0.1:9");
-    let ran = crate::common::Ran::new(command).fails(7);
+    let ran = Ran::new(command).fails(7);
     assert!(ran.stderr().contains("the proxy 127.0.0.1"), "{}", ran.report());
 }
 

@@ -430,7 +430,7 @@ fn a_terminal_is_asked_four_things_and_ctrl_c_leaves_nothing() {
     terminal.types(&format!("{IMGCTL} --root store init made; echo ended $?"));
     asked("Cluster (kubernetes, etcd, k3s) [kubernetes]:");
     terminal.types("kuberntes");
-    asked("`kuberntes` is none of kubernetes, etcd, k3s; did you mean kubernetes?");
+    asked("`kuberntes` is not one of kubernetes, etcd, k3s; did you mean kubernetes?");
     terminal.types("kube");
     asked("Version (1.36.3, 1.35.6, 1.34.9) [1.36.3]:");
     terminal.types("1.99");

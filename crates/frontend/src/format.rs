@@ -37,7 +37,7 @@ impl Listing {
             None | Some("table" | "") => {}
             Some(template) => return self.through(template, heading, context),
         }
-        let mut table = Table::new(&self.headings);
+        let mut table = Table::new(&self.headings).within(context.ui.columns());
         for column in &self.right {
             table = table.right(*column);
         }
@@ -79,7 +79,7 @@ fn rendered<'a>(
     values: impl Iterator<Item = &'a Value>,
     context: &Context,
 ) -> Result<Vec<String>> {
-    let template = Template::parse("--format", template, Dialect::Format, Missing::NoValue)?;
+    let template = Template::parse("--format", template, Dialect::Format, Missing::Field)?;
     // The line feeds of a template are lines on a terminal; those of a label are not.
     let values = values.map(|value| {
         if context.ui.stdout_is_terminal() {

@@ -2,6 +2,7 @@
 //! outcomes at the terminal.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
@@ -9,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::inplace_view;
 use crate::{
-    adopt_view, cluster_options, context::Context, registry_options::RegistryArgs,
+    adopt_view, cluster_options, context::Context, registry_options::RegistryArgs, rehearsal_view,
     report_output::GENERATOR, requested_report::Noting, ssh_options::SshArgs, upgrade_view,
 };
 use imgctl_base::error::{IoContext, Result};
@@ -42,6 +43,8 @@ use imgctl_workflow::pipeline::{change::Planned, executor::Summary};
 struct Terminal<'a> {
     context: &'a Context,
     registry: RegistryArgs,
+    /// Whether nothing of the user's can be harmed, so that nobody is asked.
+    agreed: bool,
     /// Notes of this session: a status that is watched has the same ones each time.
     noted: Mutex<BTreeSet<String>>,
 }
@@ -106,7 +109,7 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn confirm(&self, question: &str) -> Result<bool> {
-        self.context.ui.confirm(question)
+        if self.agreed { Ok(true) } else { self.context.ui.confirm(question) }
     }
 
     fn confirm_here(&self, question: &str) -> Result<Option<bool>> {
@@ -119,7 +122,7 @@ impl FrontEnd for Terminal<'_> {
     }
 
     fn consent(&self) -> Consent {
-        if self.context.settings.ui.assume_yes {
+        if self.agreed || self.context.settings.ui.assume_yes {
             Consent::Given
         } else if !self.context.ui.can_ask() {
             Consent::Nobody
@@ -150,12 +153,32 @@ impl Context {
             front: Box::new(Terminal {
                 context: self,
                 registry: registry.clone(),
+                agreed: false,
                 noted: Mutex::default(),
             }),
             controller: cluster_options::controller(self)?,
             ssh: SshAccess { login, port: ssh.port, settings },
             pool: None,
         })
+    }
+
+    /// Returns a session for copies of clusters, whose state is below `state_root`.
+    pub fn session_of_copies(
+        &self,
+        ssh: &SshArgs,
+        registry: &RegistryArgs,
+        state_root: PathBuf,
+    ) -> Result<Session<'_>> {
+        let mut session = self.session(ssh, registry)?;
+        session.front = Box::new(Terminal {
+            context: self,
+            registry: registry.clone(),
+            agreed: true,
+            noted: Mutex::default(),
+        });
+        session.controller.state_root = Some(state_root);
+        session.controller.copy_state = false;
+        Ok(session)
     }
 
     /// Returns a session for an operation that has no flags for hosts and registries.
@@ -339,6 +362,7 @@ fn show_outcome(outcome: &Outcome, context: &Context) -> Result<()> {
         Outcome::TornDown { .. } if ui.is_json() => Ok(()),
         Outcome::TornDown { cluster } => ui.line(&format!("cluster {cluster} is gone")),
         Outcome::BackedUp(backup) => backed_up(backup, context),
+        Outcome::Rehearsed { rehearsal, path } => rehearsal_view::show(rehearsal, path, context),
         Outcome::UpgradePlan(document) => {
             upgrade_view::show(document, context)?;
             check_blockers(document)

@@ -20,6 +20,7 @@ pub mod kubeconfig_options;
 pub mod mirror_options;
 pub mod names;
 pub mod registry_options;
+mod rehearsal_view;
 pub mod report_output;
 mod requested_report;
 pub mod settings;

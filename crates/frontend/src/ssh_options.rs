@@ -156,7 +156,13 @@ impl SshArgs {
 pub fn absolute(keys: &[PathBuf]) -> Result<Vec<PathBuf>> {
     // One of several may be on another machine of the user's.
     if let Some(absent) = keys.first().filter(|_| keys.iter().all(|key| !key.exists())) {
-        return Err(Error::usage(format!("--pk {}: there is no such file", absent.display())));
+        let error = Error::usage(format!("--pk {}: there is no such file", absent.display()));
+        // `-it` of docker and kubectl.
+        return Err(if absent.as_os_str() == "t" {
+            error.hint("-i is the option --pk here, and `-it` names the key `t`: omit it")
+        } else {
+            error
+        });
     }
     keys.iter().map(|key| std::path::absolute(key).path("use", key)).collect()
 }

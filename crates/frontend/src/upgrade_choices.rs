@@ -63,7 +63,7 @@ pub struct MovingArgs {
     window: Vec<String>,
 
     /// Keep containers running whose hash alone would make the new kubelet restart them: `rehash`
-    /// brings the hash in containerd's records to the new one while no kubelet runs (experimental)
+    /// changes the hash in containerd's records to the new one while no kubelet runs (experimental)
     #[arg(long, value_parser = choice::<KeepContainers>(["none", "rehash"]))]
     keep_containers: Option<KeepContainers>,
 
@@ -109,7 +109,7 @@ pub struct ChoiceArgs {
     #[arg(long, value_parser = choice::<Renewal>(["auto", "true", "false"]))]
     certificate_renewal: Option<Renewal>,
 
-    /// Action for a host that fails: leave it as it is, or roll it back to its former version
+    /// Action for a host that fails: leave it unchanged, or roll it back to its former version
     /// [default: stop]
     #[arg(long, value_parser = choice::<OnFailure>(["stop", "rollback"]))]
     on_failure: Option<OnFailure>,

@@ -121,7 +121,7 @@ pub fn refuse_other(
         Some(what) => Err(Error::usage(format!(
             "the registry of cluster {cluster} is in use and cannot change: {what}"
         ))
-        .hint("leave the variable as it is; these variables count when a cluster is created")),
+        .hint("restore the variable: it takes effect only when a cluster is created")),
     }
 }
 

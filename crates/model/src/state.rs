@@ -162,7 +162,7 @@ impl State {
         }
         error
             .hint(format!(
-                "correct the hosts in {}; {} tells which hosts there were",
+                "correct the hosts in {}; {} lists the former hosts",
                 path.display(),
                 self.journal().display()
             ))

@@ -52,7 +52,7 @@ pub fn adopt(request: &AdoptRequest, session: &Session<'_>) -> Result<()> {
     if adoption.blockers().next().is_some() {
         session.front.show(&seen(adoption))?;
         return Err(Error::check_failed(format!(
-            "cluster {} cannot be adopted as it is; nothing was changed",
+            "cluster {} cannot be adopted in its present state; nothing was changed",
             request.cluster
         ))
         .hint("the errors above say what to do first"));

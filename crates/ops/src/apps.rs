@@ -254,7 +254,9 @@ fn way(
                 "cannot tell how {} ({}) is removed",
                 installed.image, installed.digest
             ))
-            .hint("bring that image into the store (imgctl pull, imgctl load): it may have a command for it")),
+            .hint(
+                "pull or load that image (imgctl pull, imgctl load): it may have a command for it",
+            )),
     }
 }
 
@@ -321,7 +323,7 @@ impl Reached {
                 return error;
             }
             error.hint(
-                "imgctl tells clusters apart by the UID of Namespace kube-system, locks them with \
+                "imgctl identifies a cluster by the UID of Namespace kube-system, locks them with \
                  a Lease there, and keeps records in imgctl-system: docs/applications.md lists the \
                  permissions that it needs",
             )

@@ -23,7 +23,7 @@ pub struct KnownCluster {
 
 /// Lists the clusters, by name.
 pub fn list(controller: &Controller) -> Result<Vec<KnownCluster>> {
-    let Some(states) = controller.states() else { return Ok(Vec::new()) };
+    let states = controller.states()?;
     let names = states.names()?;
     names.into_iter().map(|name| Ok(known(&states.of(&name)?))).collect()
 }

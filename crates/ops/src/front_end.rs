@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::operation::Operation;
+use crate::rehearsal_record::Rehearsal;
 use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_inplace::journal::{Event, Journal};
 use imgctl_inplace::{engine, plan::Plan};
@@ -142,6 +143,11 @@ pub enum Outcome {
         steps: Option<PlanView>,
     },
     BackedUp(BackedUp),
+    /// A rehearsal has ended, well or not; its record is in this file.
+    Rehearsed {
+        rehearsal: Box<Rehearsal>,
+        path: PathBuf,
+    },
     /// A dry run of an upgrade or a rollback. Blockers of the plan are an error.
     UpgradePlan(Box<Document>),
     /// A dry run, while this upgrade is in progress.

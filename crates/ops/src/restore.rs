@@ -24,7 +24,7 @@ use imgctl_model::{
 };
 use imgctl_model::{context::Host, desired::HostFlags};
 use imgctl_transfer::backup::place::{self, Access};
-use imgctl_transfer::backup::{Found, Opened};
+use imgctl_transfer::backup::{Config, Found, Opened};
 use imgctl_transfer::transfer::location::{Archived, Location};
 use imgctl_transfer::transfer::source::ImageSource;
 use imgctl_workflow::pipeline::restore::Restore;
@@ -115,6 +115,33 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
         change::plan(execution, context, &change)
     })?;
     if request.options.dry_run { Ok(()) } else { staging.clear() }
+}
+
+/// What a backup is of.
+pub(crate) struct BackupSummary {
+    pub(crate) cluster: String,
+    /// When it began, RFC 3339 in UTC.
+    pub(crate) created: String,
+    /// Without the logins of its hosts.
+    pub(crate) clusterfile: Clusterfile,
+}
+
+/// Reads what a backup is of.
+pub(crate) fn summary(
+    artifact: &str,
+    identity: Option<&Path>,
+    passphrase_file: Option<&Path>,
+    session: &Session<'_>,
+) -> Result<BackupSummary> {
+    let keys = identities(identity, passphrase_file)?;
+    let access = access(session)?;
+    let scratch = access.store.scratch_directory()?;
+    let source = place::source(&location(artifact)?, &scratch, &access, session.front.reporter())?;
+    let found = Found::read(&*source)?;
+    let opened = found.open(&*source, &keys)?;
+    let clusterfile = content::read_clusterfile(&opened.bytes(&*source, CLUSTERFILE)?)?;
+    let Config { cluster, created, .. } = found.config.clone();
+    Ok(BackupSummary { cluster, created, clusterfile })
 }
 
 /// Returns the rootfs image that the new hosts of a cluster get which had none.

@@ -63,9 +63,17 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Returns the state of all clusters; `None` if its directory is not known.
-    pub(crate) fn states(&self) -> Option<States> {
-        Some(States::new(self.state_root.clone()?, self.state_identity.clone()))
+    /// Returns the directory of all clusters' state.
+    pub fn state_root(&self) -> Result<&PathBuf> {
+        self.state_root.as_ref().ok_or_else(|| {
+            Error::usage("cannot locate the state of clusters: HOME is not set")
+                .hint("set SEALOS_RUNTIME_ROOT")
+        })
+    }
+
+    /// Returns the state of all clusters.
+    pub(crate) fn states(&self) -> Result<States> {
+        Ok(States::new(self.state_root()?.clone(), self.state_identity.clone()))
     }
 
     /// Returns the existing cluster that a command means: the one that was named, otherwise the only one,
@@ -73,8 +81,9 @@ impl Controller {
     pub fn cluster_meant(&self, named: Option<&str>) -> Result<String> {
         let names = match (named, self.states()) {
             (Some(named), _) => return Ok(named.to_owned()),
-            (None, Some(states)) => states.names()?,
-            (None, None) => Vec::new(),
+            (None, Ok(states)) => states.names()?,
+            // The command that needs the state says so.
+            (None, Err(_)) => Vec::new(),
         };
         match names.as_slice() {
             [only] => Ok(only.clone()),
@@ -117,15 +126,11 @@ impl Session<'_> {
 
     /// Returns the directory of all clusters' state.
     pub fn state_root(&self) -> Result<&PathBuf> {
-        self.controller.state_root.as_ref().ok_or_else(|| {
-            Error::usage("cannot locate the state of clusters: HOME is not set")
-                .hint("set SEALOS_RUNTIME_ROOT")
-        })
+        self.controller.state_root()
     }
 
     pub fn state(&self, cluster: &str) -> Result<State> {
-        let identity = self.controller.state_identity.clone();
-        States::new(self.state_root()?.clone(), identity).of(cluster)
+        self.controller.states()?.of(cluster)
     }
 
     /// Calls `then` with the environment that a Clusterfile's references are resolved in.

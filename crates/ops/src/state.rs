@@ -84,8 +84,9 @@ fn is_same(one: &str, other: &str) -> bool {
 /// Encrypts the state to the recipients that `to` names, and to nobody else. Returns the number of
 /// files.
 pub fn encrypt(cluster: &str, to: &[String], session: &Session<'_>) -> Result<usize> {
-    let wanted = recipients(to, "--to")?
-        .ok_or_else(|| Error::usage("nobody to encrypt the state to").hint("pass --to age1…"))?;
+    let wanted = recipients(to, "--to")?.ok_or_else(|| {
+        Error::usage("no recipient for the state is given").hint("pass --to age1…")
+    })?;
     change(cluster, Some(&wanted), session)
 }
 

@@ -101,6 +101,7 @@ impl FrontEnd for Recorder {
             Outcome::Changed { cluster, summary, .. } if summary.done > 0 => {
                 format!("{cluster}: changed")
             }
+            Outcome::Rehearsed { rehearsal, .. } => format!("{} is rehearsed", rehearsal.cluster),
             Outcome::TornDown { cluster } => format!("{cluster} is gone"),
             Outcome::UpgradePlan(document) => {
                 let (from, to) = (&document.from.version, &document.target().version);

@@ -69,7 +69,7 @@ impl Chart {
             .map_err(|error| {
                 Error::not_found(format!("there is no chart {shown}"))
                     .caused_by(error)
-                    .hint("--chart is a folder with a Chart.yaml, or a .tgz")
+                    .hint("a chart is a folder with a Chart.yaml, or a .tgz")
             })?
             .is_dir();
         if is_directory { Self::of_directory(path) } else { Self::of_archive(path) }
@@ -79,7 +79,7 @@ impl Chart {
         let shown = path.display();
         let head = directory::read_text(&path.join(HEAD), LARGEST_HEAD)?.ok_or_else(|| {
             Error::not_found(format!("{shown} has no {HEAD}"))
-                .hint("--chart is a folder with a Chart.yaml, or a .tgz")
+                .hint("a chart is a folder with a Chart.yaml, or a .tgz")
         })?;
         let head = parse(&head, &shown.to_string())?;
         let mut reading = Reading::default();

@@ -172,13 +172,16 @@ fn cluster_of<'a>(wanted: &[(&'a Recipe, Option<&str>)]) -> Result<Option<&'a Re
 
 /// Returns the recipe for the network of a cluster.
 fn network<'a>(catalogue: &'a Catalogue, name: &str, cluster: &str) -> Result<&'a str> {
-    let recipe = &catalogue.get(name)?.declaration;
-    if recipe.group == Group::Network {
-        return Ok(&recipe.name);
-    }
+    let message = match catalogue.get(name) {
+        Ok(recipe) if recipe.declaration.group == Group::Network => {
+            return Ok(&recipe.declaration.name);
+        }
+        Ok(_) => format!("the recipe {name} is not a network"),
+        Err(_) => format!("there is no recipe {name} for a network"),
+    };
     let known = catalogue.of_group(Group::Network, Some(cluster));
-    Err(Error::usage(format!("the recipe {name} is not a network"))
-        .hint(format!("the networks of {cluster} are {}", known.join(", "))))
+    Err(Error::usage(message)
+        .hint(format!("the networks of {cluster} are {}, {NO_NETWORK}", known.join(", "))))
 }
 
 /// Checks that the recipes fit together.
@@ -256,8 +259,10 @@ pub fn release<'a>(recipe: &'a Recipe, wanted: Option<&str>) -> Result<&'a Relea
     let nearest = nearest.map_or("", |release| release.version.as_str());
     Err(unknown(format!("it does not know version {text}; the nearest is {nearest}")).hint(
         format!(
-            "it knows {}; a recipe of another version is a copy with its checksums",
-            names.join(", ")
+            "it knows {}; for another version, copy the recipe (`imgctl recipe show {}`) and change its \
+             addresses and checksums",
+            names.join(", "),
+            own.name
         ),
     ))
 }

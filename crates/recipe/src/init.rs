@@ -50,6 +50,24 @@ impl Made {
     }
 }
 
+/// Fails if `folder` cannot become a new one, whatever is asked for in it.
+///
+/// # Errors
+/// If [`init`] made it, or it has a Kubefile.
+pub fn check_new(folder: &Path) -> Result<()> {
+    let error = |what: &str| Error::usage(format!("{} already has {what}", folder.display()));
+    if folder.join(record::FILE).exists() {
+        return Err(error(record::FILE).hint(format!(
+            "`imgctl init {} --add RECIPE` adds to the folder, or name another one",
+            quote(&folder.to_string_lossy())
+        )));
+    }
+    if folder.join("Kubefile").exists() {
+        return Err(error("a Kubefile").hint("move it away, or name another folder"));
+    }
+    Ok(())
+}
+
 /// Makes a folder for an image.
 ///
 /// # Errors

@@ -17,6 +17,9 @@ const STAGE: &str = ".imgctl-init";
 /// The lock file of a build: without one, nothing is recorded.
 pub(crate) const LOCK: &str = "imgctl.lock";
 
+/// Maximum number of files that an error names.
+const MOST_NAMED: usize = 5;
+
 /// What a folder has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
@@ -68,6 +71,11 @@ pub fn write(folder: &Path, files: &[File], former: &[File]) -> Result<Written> 
             "they were changed since: make the new folder elsewhere, and take over what it has"
         };
         let message = format!("{} already contains other files", folder.display());
+        let more = others.len().saturating_sub(MOST_NAMED);
+        others.truncate(MOST_NAMED);
+        if more > 0 {
+            others.push(format!("and {more} more"));
+        }
         return Err(Error::usage(message).lines(others).hint(hint));
     }
     let mut placing = Placing::default();

@@ -119,7 +119,7 @@ fn content(manifest: Manifest) -> Result<Descriptor> {
 }
 
 fn no_chart(what: &str) -> Error {
-    Error::bad_content(format!("what is there is not a Helm chart, but {what}"))
+    Error::bad_content(format!("the artifact is not a Helm chart but {what}"))
         .hint("`helm push` puts charts into a registry; an image is for FROM and `imgctl pull`")
 }
 

@@ -176,10 +176,14 @@ impl Line {
         self
     }
 
+    /// Returns the first line of a program, see [`shell::program`].
+    fn title(&self) -> Option<&str> {
+        self.line.strip_prefix("# ")?.lines().next()
+    }
+
     /// Returns the line for messages, shortened.
     fn shown(&self) -> String {
-        // A program begins with its title.
-        if let Some(title) = self.line.strip_prefix("# ").and_then(|line| line.lines().next()) {
+        if let Some(title) = self.title() {
             return title.to_owned();
         }
         let line = self.line.trim_start();
@@ -246,7 +250,7 @@ impl Action {
         }
     }
 
-    /// Creates an action that runs a shell line on the host.
+    /// Creates an action that runs a shell line on the host. Of a program, a plan prints the title.
     pub fn command(name: &str, line: Line) -> Self {
         let mut says = String::new();
         if let Some(workdir) = &line.workdir {
@@ -254,7 +258,13 @@ impl Action {
         }
         says.push_str(&line.line);
         let inputs = format!("{} {:?}", line.environment.identity(), line.input);
-        Self::depending_on(name, says, &inputs, move |site| site.run(&line).map(|_| ()))
+        let title = line.title().map(str::to_owned);
+        let does = move |site: &Site<'_>| site.run(&line).map(|_| ());
+        let action = Self::depending_on(name, says, &inputs, does);
+        match title {
+            Some(title) => action.saying(title),
+            None => action,
+        }
     }
 
     /// Creates an action that runs a script of the image: `bash` with the label's value, in the
@@ -333,7 +343,8 @@ mod tests {
     fn messages_show_what_a_line_does() {
         let shown = |line: String| Line { line, ..Line::default() }.shown();
         let swap = shell::program(&[shell::FILES, "#!/bin/bash -e\n# the file b\nput a b\n"]);
-        assert_eq!(shown(swap), "the file b");
+        assert_eq!(shown(swap.clone()), "the file b");
+        assert_eq!(Action::command("swap", Line::new(swap)).says, ["the file b"]);
         assert_eq!(shown("systemctl stop kubelet\nput a b".to_owned()), "systemctl stop kubelet…");
         assert_eq!(shown("date".to_owned()), "date");
     }

@@ -39,6 +39,9 @@ pub enum Missing {
     Zero,
     /// An error that names the key.
     Error,
+    /// For a member of the data itself, an error that names its members, as for a field of a Go struct;
+    /// below that as [`Missing::NoValue`].
+    Field,
 }
 
 /// Maximum size of the text that a template or function produces, in bytes.

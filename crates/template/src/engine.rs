@@ -255,6 +255,12 @@ mod tests {
         let error =
             render("x", "{{.VIP}}", &json!({}), Dialect::ClusterImage, Missing::Error).unwrap_err();
         assert!(error.to_string().contains("x:1:3: map has no entry for key \"VIP\""), "{error}");
+        let strict =
+            |text| render("x", text, &json!({"A": {}, "B": 1}), Dialect::Format, Missing::Field);
+        let error = strict("{{.A.VIP}} {{.VIP}}").unwrap_err();
+        assert!(error.to_string().contains("x:1:14: can't evaluate field VIP"), "{error}");
+        assert_eq!(error.hints(), ["the fields are A, B"]);
+        assert_eq!(strict("{{.A.VIP}}").unwrap(), "<no value>");
         let error = rendered("{{ lookup 1 }}", &json!({})).unwrap_err();
         assert!(error.hints()[0].contains("`lookup`"), "{error}");
         let error = rendered("{{ .X ", &json!({})).unwrap_err();

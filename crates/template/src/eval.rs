@@ -13,7 +13,7 @@ use crate::functions;
 use crate::helm;
 use crate::print;
 use crate::source::{Fault, Source, Tree};
-use crate::value::{List, Value};
+use crate::value::{List, Map, Value};
 
 /// Reason why evaluation ends early.
 enum Stop {
@@ -40,6 +40,11 @@ impl State {
     /// Returns an error at a position in this template.
     fn fault(&self, pos: Pos, message: impl Into<String>) -> Fault {
         Fault::new(self.source.place(pos), message)
+    }
+
+    /// Returns whether `map` is what `$` began as.
+    fn is_data(&self, map: &Map) -> bool {
+        matches!(self.variables.first(), Some((_, Value::Map(data))) if data.is(map))
     }
 
     fn assign(&mut self, name: &SmolStr, value: Value) -> bool {
@@ -353,6 +358,13 @@ impl Engine {
                     (None, None) if self.missing == Missing::Error => {
                         let message = format!("map has no entry for key {name:?}");
                         let hint = format!("set `{name}` (-e {name}=…)");
+                        return Err(state.fault(pos, message).hint(hint));
+                    }
+                    (None, None) if self.missing == Missing::Field && state.is_data(map) => {
+                        let members = map.members();
+                        let known: Vec<&str> = members.iter().map(|(known, _)| &**known).collect();
+                        let message = format!("can't evaluate field {name}");
+                        let hint = format!("the fields are {}", known.join(", "));
                         return Err(state.fault(pos, message).hint(hint));
                     }
                     (None, member) => Ok(member.unwrap_or(Value::Nil)),

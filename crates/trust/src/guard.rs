@@ -174,8 +174,8 @@ impl Judge<'_> {
         match self.index_of(reference, digest).context(unreachable)? {
             Some(index) if self.admit(&index).is_ok() => Ok(()),
             _ => Err(refused.hint(format!(
-                "pull the image that was signed (imgctl pull {reference}), or have it signed by \
-                 whom the policy names"
+                "pull the image that was signed (imgctl pull {reference}), or let the signer \
+                 that the policy names sign it"
             ))),
         }
     }

@@ -230,6 +230,11 @@ impl Ui {
         edge::is_terminal(edge::Stream::Output)
     }
 
+    /// Returns the width of the terminal behind stdout, in columns.
+    pub fn columns(&self) -> Option<usize> {
+        edge::columns()
+    }
+
     /// Writes lines to stdout.
     pub fn print(&self, lines: &Lines) -> Result<()> {
         self.terminal.result(lines)

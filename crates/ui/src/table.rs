@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid};
 
 pub use imgctl_base::size::human;
 use imgctl_base::text::{Lines, is_unsafe};
@@ -22,12 +22,16 @@ pub fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, thing: &str)
 
 /// Number of spaces between columns.
 const GAP: u16 = 3;
+/// Minimum width of a last column that is wrapped, and maximum width of a word in it: digests and paths stay
+/// whole, so that they can be copied.
+const PROSE: usize = 18;
 
 /// Rows below a heading.
 pub struct Table {
     headings: Vec<String>,
     right: Vec<usize>,
     rows: Vec<Vec<String>>,
+    columns: Option<usize>,
 }
 
 impl Table {
@@ -37,7 +41,14 @@ impl Table {
             headings: headings.iter().map(|heading| (*heading).to_owned()).collect(),
             right: Vec::new(),
             rows: Vec::new(),
+            columns: None,
         }
+    }
+
+    /// Keeps the table within the width of a terminal, in columns, if that is known.
+    pub fn within(mut self, columns: Option<usize>) -> Self {
+        self.columns = columns;
+        self
     }
 
     /// Right-aligns the column `index`.
@@ -52,7 +63,7 @@ impl Table {
     }
 
     /// Renders the table as text, with a newline after each line; without the heading unless
-    /// requested.
+    /// requested. Within a width, sentences in the last column continue below.
     pub fn render(&self, heading: bool) -> Lines {
         let mut grid = Grid::new();
         grid.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -69,6 +80,21 @@ impl Table {
             column.set_padding((0, GAP));
             if self.right.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let widths = grid.column_max_content_widths();
+        if let (Some(columns), [others @ .., last]) = (self.columns, &widths[..]) {
+            let gap = usize::from(GAP);
+            let left: usize = others.iter().map(|width| usize::from(*width) + gap).sum();
+            let words =
+                self.rows.iter().filter_map(|row| row.last()).flat_map(|cell| cell.split(' '));
+            let is_prose = words.map(|word| word.chars().count()).max() <= Some(PROSE);
+            if left + usize::from(*last) > columns && left + PROSE <= columns && is_prose {
+                let width = u16::try_from(columns + gap).unwrap_or(u16::MAX);
+                grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+                for column in grid.column_iter_mut().take(others.len()) {
+                    column.set_constraint(ColumnConstraint::ContentWidth);
+                }
             }
         }
         grid.lines().map(|line| line.trim_end().to_owned()).collect()
@@ -141,6 +167,27 @@ mod tests {
         );
         assert!(Table::new(&["X"]).render(false).is_empty());
         assert_eq!(one_line("a\u{202e}b\u{9b}2J"), "a\\u{202e}b\\u{9b}2J");
+    }
+
+    #[test]
+    fn sentences_continue_below_on_a_narrow_terminal() {
+        let rendered = |cells: &[[&str; 2]], columns| {
+            let mut table = Table::new(&["NAME", "WHAT"]).within(columns);
+            for row in cells {
+                table.row(row.map(str::to_owned).to_vec());
+            }
+            table.render(true).as_str().to_owned()
+        };
+        let cluster = ["k3s", "a cluster of few parts, for edges and single hosts"];
+        assert_eq!(rendered(&[cluster], Some(80)).lines().count(), 2);
+        assert_eq!(
+            rendered(&[cluster], Some(34)),
+            "NAME   WHAT\nk3s    a cluster of few parts, for\n       edges and single hosts\n"
+        );
+        // A digest can still be copied.
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let rows = [cluster, ["x", &digest]];
+        assert_eq!(rendered(&rows, Some(34)), rendered(&rows, None));
     }
 
     #[test]

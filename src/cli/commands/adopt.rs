@@ -10,9 +10,9 @@ use imgctl_ops::adopt::{self as operation, AdoptRequest};
 /// Manage a cluster that kubeadm made, or whose controller was lost
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Reads the cluster, says what cannot be carried on, and records it on this machine and as a Secret in
-the cluster. Its hosts get nothing but imgctl's agent. Afterwards, hosts can be added, the cluster
-upgraded, its certificates renewed. Every host has to be named, unless an earlier controller left a
+    after_help = "Reads the cluster, reports what imgctl cannot manage, and records the rest on this machine and as a
+Secret in the cluster. Its hosts get only imgctl's agent. Afterwards, hosts can be added, the
+cluster upgraded, its certificates renewed. Name every host, unless an earlier controller left a
 record in the cluster; then one control plane is enough. Running it again changes nothing.
 
 Examples:

@@ -43,8 +43,8 @@ enum AgentCommand {
 /// Renew the certificates of this host that are due
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The timer imgctl-certificates-CLUSTER runs this. Less than a third of a certificate's life is left when
-it is due. The record of what was done is beside the settings, and `imgctl status` shows it.
+    after_help = "The timer imgctl-certificates-CLUSTER runs this. Less than a third of a certificate's life is left
+when it is due. The record of what was done is beside the settings, and `imgctl status` shows it.
 
 Examples:
   imgctl agent renew /var/lib/sealos/data/default/certificates/settings.json"
@@ -58,8 +58,8 @@ struct RenewArgs {
 /// Get images from other hosts of the cluster, and give them this host's
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The unit imgctl-peers-CLUSTER runs this on every host of a cluster with --peers. containerd of this host
-asks it over the loopback interface before it asks a registry host.
+    after_help = "The unit imgctl-peers-CLUSTER runs this on every host of a cluster with --peers. containerd of this
+host asks it over the loopback interface before it asks a registry host.
 
 Examples:
   imgctl agent peers /var/lib/sealos/data/default/peers/settings.json"

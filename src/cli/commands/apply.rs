@@ -17,8 +17,8 @@ use imgctl_ops::upgrade::SettingsChoices;
 /// Create or change a cluster to match a Clusterfile
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are new
-in the file and removes hosts that are no longer in it, all in one run.
+    after_help = "Creates the cluster if it does not exist. Otherwise, installs missing images, adds hosts that are
+new in the file and removes hosts that are no longer in it, all in one run.
 
 Changed settings of kubeadm, kubelets, kube-proxy, containerd and k3s are tried first, then change
 host by host (docs/reconfigure.md).
@@ -58,7 +58,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long, value_name = "CHECK")]
     skip_check: Vec<String>,
 
-    /// Leave a host on which changed settings fail as it is, instead of taking them back there
+    /// Keep changed settings on a host where they fail, instead of restoring the former ones
     #[arg(long)]
     keep_failed: bool,
 

@@ -115,10 +115,10 @@ fn save_requested(args: &SaveArgs, request: Request, context: &Context) -> Resul
 #[command(
     after_help = "The format is detected: OCI archive or layout, docker archive or directory; uncompressed,
 gzip, zstd, bzip2 or xz. Either all of its images are loaded, or none. Signatures in an OCI archive
-or layout are kept with the images. A policy that demands some decides about each name.
+or layout are kept with the images. A policy that requires signatures decides about each name.
 
-Parts of `save --split` are found from any of them, from their list, or from the directories they
-lie in, whatever their names. Several archives are loaded together.
+Parts of `save --split` are found by any of them, by their list, or by their directories,
+whatever their names. Several archives are loaded together.
 
 Examples:
   imgctl load -i etcd.tar

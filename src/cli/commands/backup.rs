@@ -87,9 +87,9 @@ pub(crate) fn backup(args: &BackupArgs, context: &Context) -> Result<()> {
 /// Restore a cluster from a backup, on the same or on other hosts
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "The backup is read and verified as a whole before any host is touched. Then the cluster is made on
-the hosts as `imgctl run` makes one, with the data and keys of the backup. The hosts need not have
-the addresses or names of the former ones, and must not carry a cluster. After a failure, run the
+    after_help = "Reads and verifies the whole backup before any host is touched. Then the cluster is made on the
+hosts as `imgctl run` makes one, with the data and keys of the backup. The hosts need not have the
+addresses or names of the former ones, and must not belong to a cluster. After a failure, run the
 same command again.
 
 Examples:

@@ -26,9 +26,10 @@ const LONGEST: u64 = 4 << 20;
 /// Build the targets of a bake file or of a compose file
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without -f, these files count, later ones over earlier ones: compose.yaml, compose.yml,
-docker-compose.yml, docker-compose.yaml, docker-bake.json, docker-bake.hcl, docker-bake.override.json,
-docker-bake.override.hcl. docs/bake.md has the language and its differences from buildx.
+    after_help = "Without -f, these files count, later ones overriding earlier ones: compose.yaml, compose.yml,
+docker-compose.yml, docker-compose.yaml, docker-bake.json, docker-bake.hcl,
+docker-bake.override.json, docker-bake.override.hcl. docs/bake.md has the language and its
+differences from buildx.
 
 Examples:
   imgctl bake
@@ -166,8 +167,10 @@ fn read(args: &BakeArgs, rights: &Rights<'_>, context: &Context) -> Result<Bake>
         let there: Vec<PathBuf> =
             FILES.iter().map(PathBuf::from).filter(|path| path.is_file()).collect();
         if there.is_empty() {
-            return Err(Error::not_found("there is no bake file here")
-                .hint(format!("pass one with -f; without it, these count: {}", FILES.join(", "))));
+            return Err(Error::not_found("there is no bake file here").hint(format!(
+                "pass one with -f; without -f, imgctl looks for {}",
+                FILES.join(", ")
+            )));
         }
         there.iter().try_for_each(|path| rights.check_file(path))?;
         there

@@ -139,7 +139,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) timestamp: Option<i64>,
 
-    /// Same as --timestamp, as buildah has it
+    /// Same as --timestamp, as in buildah
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, hide = true,
         conflicts_with_all = ["timestamp", "reproducible"])]
     pub(crate) source_date_epoch: Option<i64>,

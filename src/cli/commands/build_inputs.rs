@@ -52,7 +52,7 @@ impl Inputs {
         let one = options.platforms.len() < 2 && !options.all_platforms;
         if outputs.sbom.is_some() && !one {
             return Err(Error::usage(
-                "--sbom FILE supports only one platform, as each has its own contents",
+                "--sbom FILE supports only one platform, because contents differ",
             )
             .hint("attach one to each with --attest type=sbom, or run `imgctl sbom --platform`"));
         }

@@ -30,7 +30,7 @@ pub(crate) struct OverrideArgs {
         hide_possible_values = true, action = clap::ArgAction::Set)]
     omit_history: bool,
 
-    /// Version of the operating system, as the image's config is to state it
+    /// Version of the operating system in the image's config
     #[arg(long, value_name = "VERSION", hide = true)]
     os_version: Option<String>,
 

@@ -20,10 +20,11 @@ use imgctl_ops::members::{self, Addition, Removal};
 /// Create a cluster from images, or install images on an existing one
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "The first run creates the cluster from the images, one of which is a rootfs image. Without hosts, the
-cluster consists of this machine alone, reached without SSH; imgctl asks first, or wants --local. On an existing cluster, missing images
-are installed and missing hosts are added. After a failure, run the same command again: it resumes
-where it stopped, and does nothing when everything is done.
+    after_help = "The first run creates the cluster from the images, one of which is a rootfs image. Without hosts,
+the cluster consists of this machine alone, reached without SSH; imgctl asks first, or needs
+--local. On an existing cluster, missing images are installed and missing hosts are added. After a
+failure, run the same command again: it resumes where it stopped, and does nothing when everything
+is done.
 
 With --kubeconfig, applications are installed on a cluster that imgctl did not make, and nothing is
 known about its hosts: the commands of the images run on this machine (docs/applications.md).
@@ -227,8 +228,8 @@ pub(crate) fn delete(args: &DeleteArgs, context: &Context) -> Result<()> {
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Runs the image's own command for it: the label `uninstall` or `clean`, or the script of that name.
-Then removes its working directory. An application whose image has no such command goes with the
-objects that were recorded when it was installed.
+Then removes its working directory. If the image has no such command, the objects are removed that
+were recorded when the application was installed.
 
 Examples:
   imgctl uninstall labring/ingress-nginx:v1.11

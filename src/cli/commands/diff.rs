@@ -17,10 +17,10 @@ use imgctl_transfer::edit::bundle::CreateOptions;
 /// Show what a new version of an image changes
 #[derive(Args, Debug)]
 #[command(
-    after_help = "With two images, shows what a reviewer of the new one asks: settings, container images of the embedded
-registry with the packages inside, charts with their values, Kubernetes objects, packages, files.
-With one image, or with --files, lists files: what the last layer changes in those below. A is
-added, C changed (content, type, mode, owner or attributes, not times), D deleted.
+    after_help = "With two images, shows what a reviewer of the new one asks: settings, container images of the
+embedded registry with the packages inside, charts with their values, Kubernetes objects, packages,
+files. With one image, or with --files, lists files: what the last layer changes in those below. A
+is added, C changed (content, type, mode, owner or attributes, not times), D deleted.
 
 Examples:
   imgctl diff web:v1 web:v2

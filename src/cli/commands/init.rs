@@ -14,7 +14,7 @@ use imgctl_recipe::catalogue::{Catalogue, Recipe};
 use imgctl_recipe::chart::{Chart, Source};
 use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request, release};
 use imgctl_recipe::declaration::Group;
-use imgctl_recipe::init::{Made, Order, add, init};
+use imgctl_recipe::init::{Made, Order, add, check_new, init};
 use imgctl_registry::chart::{RemoteChart, is_address, take};
 use imgctl_ui::table::counted;
 
@@ -27,7 +27,7 @@ const NO_CHARTS: [&str; 3] = ["", "none", "-"];
     after_help = "Writes a Kubefile, the files of the recipes, a Clusterfile, charts/ with a file of values for each
 chart, a README, and the file of the CI system if the folder is a repository of GitHub or GitLab.
 A chart from a server is in the folder as charts/NAME.tgz, and in imgctl.lock with its digests.
-All or nothing is written, and no file that is there is replaced.
+Writes everything or nothing, and replaces no existing file.
 
 On a terminal it asks for the kind of cluster, the version, the network and charts; with any of
 the flags --recipe, --version, --network, --chart, --from-helm and --yes it asks nothing.
@@ -55,7 +55,7 @@ pub(crate) struct InitArgs {
     version: Option<String>,
 
     /// Recipe for the Pod network: NAME, NAME@VERSION, or `none` [default: what the cluster's recipe suggests]
-    #[arg(long, value_name = "RECIPE")]
+    #[arg(long, value_name = "NETWORK")]
     network: Option<String>,
 
     /// Helm chart to install on the cluster: a folder, a .tgz, or an address: https://HOST/FILE.tgz,
@@ -126,6 +126,7 @@ pub(crate) fn run(args: &InitArgs, context: &Context) -> Result<()> {
         || order.request.network.is_some()
         || order.request.charts;
     if !decided && !context.settings.ui.assume_yes && context.ui.can_ask() {
+        check_new(&args.folder)?;
         ask(&catalogue, &mut order, &args.registry, context)?;
     }
     show(&init(&catalogue, &order)?, &args.folder, context)
@@ -222,7 +223,7 @@ fn one_of(question: &str, choices: &[&str], context: &Context) -> Result<String>
         }
         let near = closest(&answer, choices.iter().copied());
         let near = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
-        context.ui.note(&format!("`{answer}` is none of {}{near}", choices.join(", ")));
+        context.ui.note(&format!("`{answer}` is not one of {}{near}", choices.join(", ")));
     }
 }
 

@@ -16,14 +16,14 @@ use imgctl_frontend::signing_options::IdentityArgs;
 use imgctl_trust::verify::Trust;
 use imgctl_ui::table::{Table, counted};
 
-/// Show what imgctl.lock has, and verify it with what publishers say
+/// Show imgctl.lock, and verify it with the publishers' checksums
 #[derive(Args, Debug)]
 #[command(
-    after_help = "`imgctl build --update-lock` writes the lock file. With --verify, each digest of an address is compared
-with the publisher's: FILE.sha256, FILE.sha256sum or FILE.sha256.txt beside the file, otherwise
-SHA256SUMS, sha256sum.txt, checksums.txt or the like in its folder. With --key or a
---certificate-identity, the bundle FILE.sigstore.json counts where there is one. An address without any
-of these is shown as such; one that differs makes the exit code 10.
+    after_help = "`imgctl build --update-lock` writes the lock file. With --verify, each digest of an address is
+compared with the publisher's: FILE.sha256, FILE.sha256sum or FILE.sha256.txt beside the file,
+otherwise SHA256SUMS, sha256sum.txt, checksums.txt or the like in its folder. With --key or a
+--certificate-identity, the bundle FILE.sigstore.json counts if it exists. An address without any
+of these is shown as such; if one differs, the exit code is 10.
 
 Examples:
   imgctl lock

@@ -53,6 +53,7 @@ pub(crate) mod push;
 pub(crate) mod recipe;
 pub(crate) mod records;
 pub(crate) mod registry;
+pub(crate) mod rehearse;
 pub(crate) mod renumber;
 pub(crate) mod report;
 pub(crate) mod rmi;

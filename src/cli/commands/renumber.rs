@@ -11,11 +11,11 @@ use imgctl_ops::renumber::{self, Renumber};
 /// Change the addresses of hosts of a running cluster
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "The hosts move one after the other, in the order given. Each must have its new address on an interface
-and accept SSH there with the same login; it may still have the old one. imgctl verifies that it is
-the same machine, then changes what the cluster knows of it: certificates, manifests, members of
-etcd, kubeconfigs, hosts files, load balancers, the Clusterfile. After a failure, run the same
-command again: it resumes where it stopped. `imgctl renumber NEW=OLD` reverts it.
+    after_help = "The hosts move one after the other, in the order given. Each must have its new address on an
+interface and accept SSH there with the same login; it may still have the old one. imgctl verifies
+that it is the same machine, then changes what the cluster knows of it: certificates, manifests,
+members of etcd, kubeconfigs, hosts files, load balancers, the Clusterfile. After a failure, run
+the same command again: it resumes where it stopped. `imgctl renumber NEW=OLD` reverts it.
 
 Examples:
   imgctl renumber 10.0.0.11=10.9.0.11 --dry-run

@@ -91,8 +91,8 @@ struct PlanArgs {
 /// Report on a run: timeline, steps, failures, logs, transfers, restarts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Reads the journal and the logs on this machine; asks no host. Works while the run is still going
-on, and of a damaged journal shows what can be read. In-place updates are runs, too.
+    after_help = "Reads the journal and the logs on this machine; queries no host. Works during the run, and shows
+the readable part of a damaged journal. In-place updates are runs, too.
 
 Examples:
   imgctl report run -o run.html

@@ -26,7 +26,7 @@ use imgctl_trust::{
     after_help = "A name means the image in its registry; with --local, or as an ID or digest, the image in the store.
 The signature is stored next to the image: in the format `simple` at the tag sha256-<digest>.sig as
 cosign 2 does, or as a referrer with --referrers; in the format `bundle` as a referrer, as cosign 3
-does. In the store it is kept with the image: `imgctl push` and `imgctl save` take it along. A layout
+does. The store keeps it with the image: `imgctl push` and `imgctl save` transfer it. A layout
 lists it in index.json. Signing again with the same key and annotations changes nothing.
 
 Without a key, the authority certifies the identity of a token for a key that is used once, and the

@@ -34,9 +34,9 @@ enum StateVerb {
     Cat(CatArgs),
 }
 
-/// Show for whom the state of a cluster is encrypted
+/// Show the recipients of the state of a cluster
 #[derive(Args, Debug)]
-#[command(after_help = "Needs no identity, and asks no host.
+#[command(after_help = "Needs no identity, and queries no host.
 
 Examples:
   imgctl state show
@@ -46,11 +46,11 @@ struct ShowArgs {
     cluster: ClusterArg,
 }
 
-/// Encrypt the state of a cluster, or encrypt it to others
+/// Encrypt the state of a cluster, or change its recipients
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The recipients replace the former ones, if there are any; the identity of one of those is needed
-then. All files change together: after a crash, either none of them has changed, or the next command
+    after_help = "The recipients replace the former ones, if there are any; this needs the identity of one of those.
+All files change together: after a crash, either none of them has changed, or the next command
 on the cluster completes the change.
 
 Examples:

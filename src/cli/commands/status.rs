@@ -19,7 +19,9 @@ use imgctl_ops::{maintain, maintain::ClusterStatus, session::Session, watch};
 #[command(
     after_help = "Queries every host, from any machine with SSH access. The exit code says whether all are healthy.
 
-With --watch the status is refreshed until q or Ctrl-C, and the exit code is 0: on a terminal on the whole screen, unreachable and ill hosts first; elsewhere one after the other, with --- between them; with --json one object a line.
+With --watch the status is refreshed until q or Ctrl-C, and the exit code is 0: on a terminal on
+the whole screen, unreachable and ill hosts first; elsewhere one after the other, with --- between
+them; with --json one object a line.
 
 Examples:
   imgctl status

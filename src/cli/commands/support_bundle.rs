@@ -19,8 +19,9 @@ use imgctl_ui::table::{Table, human};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Shows what the archive will contain, and asks. Contains journals and logs of the newest runs, the
-Clusterfile, the status, and of each host facts, failed units and the ends of system logs. Passwords,
-tokens and private keys are replaced by ***: look through the archive before you pass it on.
+Clusterfile, the status, and of each host facts, failed units and the ends of system logs.
+Passwords, tokens and private keys are replaced by ***: look through the archive before you pass it
+on.
 
 Examples:
   imgctl support-bundle --dry-run

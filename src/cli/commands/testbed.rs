@@ -62,16 +62,14 @@ enum Verb {
 
 /// Start the hosts h1 to hN
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Hosts that are there stay as they are: `up 4` after `up 3` adds one. Prints the flags of
-`imgctl run` for these hosts at the end. If it is interrupted, the same command goes on.
+#[command(after_help = "Existing hosts stay: `up 4` after `up 3` adds one. Prints the flags of
+`imgctl run` for these hosts at the end. If it is interrupted, the same command continues.
 
 Examples:
   sudo imgctl testbed up 3
   sudo imgctl testbed up 2 --with containerd --disk 4000
   sudo imgctl testbed up 3 --mirror http://mirror.example.com/debian
-  sudo imgctl testbed up 3 --name other"
-)]
+  sudo imgctl testbed up 3 --name other")]
 struct UpArgs {
     /// Number of hosts
     #[arg(value_name = "N")]
@@ -164,7 +162,7 @@ struct ExecArgs {
 /// Cut a host off, or two hosts from each other
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The link stays up, as behind a switch that died. `controller` is this machine's link to the
+    after_help = "The link stays up, as behind a dead switch. `controller` is this machine's link to the
 test bed.
 
 Examples:
@@ -344,6 +342,17 @@ impl Verb {
 
 /// Ends only if the program cannot be started: it takes the place of this process.
 pub(crate) fn run(args: &TestbedArgs, context: &Context) -> Result<()> {
+    let mut command = program(context)?;
+    for (flag, given) in [("--json", context.ui.is_json()), ("--quiet", context.ui.is_quiet())] {
+        command.args(given.then_some(flag));
+    }
+    command.args(args.name.as_ref().map(|name| format!("--name={name}")));
+    command.args(args.verb.words().0);
+    Err(Error::io("cannot start python3", command.exec()))
+}
+
+/// Returns the program of the test bed, without arguments.
+pub(crate) fn program(context: &Context) -> Result<Command> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::denied(
             "the test bed needs root: its hosts have namespaces, mounts and devices",
@@ -356,12 +365,7 @@ pub(crate) fn run(args: &TestbedArgs, context: &Context) -> Result<()> {
     let mut command = Command::new(python);
     // Neither variables for Python nor modules of a user change what runs.
     command.args(["-E", "-s", "-B"]).arg(main).env("TESTBED_PROGRAM", "imgctl testbed");
-    for (flag, given) in [("--json", context.ui.is_json()), ("--quiet", context.ui.is_quiet())] {
-        command.args(given.then_some(flag));
-    }
-    command.args(args.name.as_ref().map(|name| format!("--name={name}")));
-    command.args(args.verb.words().0);
-    Err(Error::io("cannot start python3", command.exec()))
+    Ok(command)
 }
 
 /// Debian's own Python if there is one, otherwise the first in the path.

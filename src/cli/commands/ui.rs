@@ -18,7 +18,7 @@ use imgctl_registry::serving::signalled;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Prints the address of the page, with a token that is new at each start, and serves it until
-Ctrl-C. The page shows and changes nothing, asks no host, and follows runs in progress. Only
+Ctrl-C. The page is read-only, queries no host, and follows runs in progress. Only
 this machine can reach it; from another one, use ssh -L (docs/ui.md).
 
 Examples:

@@ -15,13 +15,14 @@ use imgctl_embed::lock::LOCK_FILE;
 use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
 use imgctl_ui::table::{Table, counted};
 
-/// Take newer versions of the images that a Kubefile and its context name
+/// Update the images that a Kubefile and its context name to newer versions
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The images are those of FROM and those that a build embeds. A newer version is a tag of the same repository
-and of the same form with higher numbers: v1.34.2 for v1.34.1, but neither 1.34.2 nor v1.35.0-rc.0. Without
---major the first number stays. The files that name an image are changed, and imgctl.lock if there is one.
-Versions in charts, in variables and in the URLs of ADD are not compared: nothing lists them.
+    after_help = "The images are those of FROM and those that a build embeds. A newer version is a tag of the same
+repository and of the same form with higher numbers: v1.34.2 for v1.34.1, but neither 1.34.2 nor
+v1.35.0-rc.0. Without --major, the first number stays. Changes the files that name an image, and
+imgctl.lock if there is one. Versions in charts, in variables and in the URLs of ADD are not
+compared, because nothing lists them.
 
 Examples:
   imgctl update --check
@@ -68,7 +69,8 @@ pub(crate) fn run(args: &UpdateArgs, context: &Context) -> Result<()> {
         let images: Vec<Value> = parts.iter().map(object).collect();
         context.ui.json(&json!({ "images": images, "changed": changed, "left": left }))?;
     } else {
-        let mut table = Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]);
+        let mut table =
+            Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]).within(context.ui.columns());
         for part in &parts {
             table.row(row(part));
         }

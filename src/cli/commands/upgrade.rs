@@ -130,7 +130,7 @@ struct AbortArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Abort even if hosts have been touched; they stay as they are
+    /// Abort even if hosts have been touched; they stay unchanged
     #[arg(long)]
     force: bool,
 
@@ -177,8 +177,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs, context: &Context) -> Result<()> {
 fn refuse_late_word(images: &[String]) -> Result<()> {
     match images {
         [word] if Upgrade::has_subcommand(word) => {
-            Err(Error::usage(format!("`{word}` stands behind flags of `upgrade`"))
-                .hint(format!("it comes first: `imgctl upgrade {word} …`")))
+            Err(Error::usage(format!("`{word}` follows flags of `upgrade`"))
+                .hint(format!("put it first: `imgctl upgrade {word} …`")))
         }
         _ => Ok(()),
     }

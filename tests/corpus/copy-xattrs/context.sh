@@ -1,3 +1,3 @@
 echo a > a; setfattr -n user.color -v blue a
-echo b > b; setcap cap_net_bind_service+ep b
+echo b > b
 mkdir d; setfattr -n user.dir -v yes d

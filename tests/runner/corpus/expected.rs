@@ -25,9 +25,10 @@ const FIELDS: [&str; 13] = [
     "ArgsEscaped",
 ];
 
-/// Compares a tree with lines `KIND MODE UID:GID PATH[ -> TARGET][ = CONTENT]`. A file without
-/// ` = ` may hold anything, ` sha256 HEX` names a content that is too long to write. A first line
-/// `only PATH PATH…` restricts the comparison to what lies there.
+/// Compares a tree with lines `KIND MODE UID:GID PATH[ xattrs NAME…][ -> TARGET][ = CONTENT]`. A file
+/// without ` = ` may hold anything, ` sha256 HEX` names a content that is too long to write. A file has
+/// the extended attributes that its line names, and no others. A first line `only PATH PATH…` restricts
+/// the comparison to what lies there.
 pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     let only: Option<Vec<&str>> = lines
@@ -58,6 +59,7 @@ pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
             Some((path, target)) => (path, Some(target)),
             None => (place, None),
         };
+        let (path, xattrs) = path.split_once(" xattrs ").unwrap_or((path, ""));
         named.insert(path.to_owned());
         let Some(entry) = tree.get(path) else {
             found.push(format!("- {written}"));
@@ -65,6 +67,7 @@ pub(crate) fn tree_differences(text: &str, tree: &Tree) -> Vec<String> {
         };
         let same = format!("{} {:04o} {}:{}", entry.kind, entry.mode, entry.uid, entry.gid)
             == format!("{kind} {mode} {owner}")
+            && entry.xattrs.iter().map(|(name, _)| name.as_str()).eq(xattrs.split_terminator(' '))
             && target.is_none_or(|target| target == entry.content)
             && digest.is_none_or(|digest| digest == entry.content);
         if !same {

@@ -122,7 +122,7 @@ fn a_bed_goes_with_its_owner() {
     let masters = format!("--masters {} --pk ", list["hosts"][0]["ip"].as_str().unwrap());
     assert!(flags.starts_with(&masters), "{flags}");
     assert_eq!(hello.ok().stdout(), "root");
-    let why = missing.fails(1).stderr();
+    let why = missing.fails(3).stderr();
     assert!(why.contains(&format!("no host h2 in test bed {name} (it has h1)")), "{why}");
     let end = Instant::now() + Duration::from_secs(120);
     while !left(&name).is_empty() {

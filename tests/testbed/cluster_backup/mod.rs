@@ -3,3 +3,4 @@
 
 mod disaster;
 mod kills;
+mod rehearsal;

@@ -61,7 +61,7 @@ impl<'a> Addresses<'a> {
         let name = self.lock.name();
         let hint = match self.mirrors.name_for(address) {
             Some(mirror) => format!(
-                "the mirror {mirror} has another file than the one that was locked: correct the mirror, or run \
+                "the file of the mirror {mirror} differs from the one that was locked: correct the mirror, or run \
                  `imgctl build --update-lock` if it is right"
             ),
             None => format!(

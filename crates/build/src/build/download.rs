@@ -104,7 +104,7 @@ pub(super) fn fetch(
         let wrong = Error::bad_content(format!("its digest is {found}, not {expected}"));
         let hint = match mirror {
             Some(mirror) => format!(
-                "the mirror {mirror} has another file than the publisher, or --checksum belongs to another file"
+                "the file of the mirror {mirror} differs from that of the publisher, or --checksum belongs to another file"
             ),
             None => "the file has changed, or --checksum belongs to another file".to_owned(),
         };

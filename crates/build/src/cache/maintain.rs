@@ -167,8 +167,10 @@ pub fn prune(
     for _ in 0..TRIES {
         let found = artifact::read(place).context(|| format!("cannot read {name}"))?;
         if found.is_image {
-            return Err(Error::usage(format!("{name} is an image, whose cache goes with it"))
-                .hint("remove the image, or build it again without --cache-to type=inline"));
+            return Err(Error::usage(format!(
+                "{name} is an image; its cache cannot be pruned separately"
+            ))
+            .hint("remove the image, or build it again without --cache-to type=inline"));
         }
         let Found { root: Some(current), records, .. } = found else {
             return Err(missing(&name));

@@ -199,7 +199,7 @@ fn remove(api: &dyn Api, path: &str, times: Times, until: Instant) -> Result<()>
                 return Err(Error::check_failed(format!(
                     "the kubelet does not end probe Pod {NAMESPACE}/{name}"
                 ))
-                .hint(format!("when its Node is well again: `{command}`")));
+                .hint(format!("when its Node is healthy again: `{command}`")));
             }
             Err(error) => {
                 return Err(Error::from(error)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::front_end::{Announcement, Outcome};
 use crate::operation::Operation;
+use crate::rehearsal_record;
 use crate::session::Session;
 use crate::upgrade::close::{check_blockers, closing};
 use crate::upgrade::execute::{
@@ -170,6 +171,9 @@ fn begin_from(
                     check_start(&saved, work)?;
                 }
                 check_fresh(&saved, &observation)?;
+                if let Some(rehearsed) = rehearsal_record::of_upgrade(&work.state, &saved)? {
+                    front.note(&rehearsed);
+                }
                 saved
             }
             (None, Planned::Nothing(findings)) => {
@@ -183,6 +187,7 @@ fn begin_from(
             }
             (None, Planned::Upgrade(mut document)) => {
                 leave_out(&mut document, &pairs)?;
+                document.notes.extend(rehearsal_record::of_upgrade(&work.state, &document)?);
                 *document
             }
         };

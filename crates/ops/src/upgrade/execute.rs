@@ -388,7 +388,7 @@ fn with_way(error: Error, from: &str, to: &str) -> Error {
         error.hint("upgrade first to an image with a version between the two")
     } else {
         error.hint(format!(
-            "it is another product than {from}, which the cluster runs: name an image of that one"
+            "the cluster runs {from}, a different product: name an image of that one"
         ))
     }
 }

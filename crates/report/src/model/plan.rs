@@ -18,7 +18,7 @@ pub struct PlanReport {
     /// Containers that do not simply go on running.
     pub restarts: Vec<PlannedRestart>,
     pub findings: Vec<Finding>,
-    /// What cannot be taken back.
+    /// What cannot be undone.
     pub irreversible: Vec<String>,
     pub notes: Vec<String>,
 }

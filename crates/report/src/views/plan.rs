@@ -105,7 +105,7 @@ fn overview(report: &PlanReport) -> Markup {
             h3 { "Hops" }
             ol { @for hop in &report.plan.hops { li { bdi { (shown(hop)) } } } }
         }
-        h3 { "What cannot be taken back" }
+        h3 { "What cannot be undone" }
         @if report.irreversible.is_empty() {
             (nothing("Nothing of this plan is known to be irreversible."))
         } @else {

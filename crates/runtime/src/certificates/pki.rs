@@ -42,7 +42,7 @@ impl Pki {
             let path = state.path(format!("{DIRECTORY}/{file}.crt"));
             if !path.exists() {
                 return Err(Error::not_found(format!("{} does not exist", path.display())).hint(
-                    "the controller that created a cluster holds its authorities: run there, \
+                    "only the controller that created the cluster has its authorities: run there, \
                          or copy its pki directory",
                 ));
             }

@@ -347,7 +347,7 @@ fn of_servers(site: &Site<'_>, name: &str) -> Result<String> {
         }
     }
     Err(Error::not_found(format!(
-        "no server of cluster {} tells the token for joining (/etc/rancher/k3s/{name})",
+        "no server of cluster {} has the token for joining (/etc/rancher/k3s/{name})",
         site.context.name
     ))
     .hint(format!("put it into {}/etc/{name}", site.state().directory().display())))

@@ -41,6 +41,13 @@ const BOOT: &str = "boot";
 impl Store {
     /// Creates missing parts and rejects a store with a newer version.
     pub(super) fn prepare_layout(&self) -> Result<()> {
+        self.checked_layout().map_err(|error| match error.kind() {
+            Kind::Denied => error.hint("choose a directory of your own: --root DIR or IMGCTL_ROOT"),
+            _ => error,
+        })
+    }
+
+    fn checked_layout(&self) -> Result<()> {
         let version = self.path("version");
         match std::fs::read_to_string(&version) {
             Ok(text) => check_version(&text, self.layout())?,

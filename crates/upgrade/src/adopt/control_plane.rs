@@ -93,7 +93,7 @@ pub(super) fn authorities(reading: &Reading) -> Vec<Finding> {
             findings.push(
                 error(
                     "external-ca",
-                    format!("the keys of its authorities are not there: {}", lacks.join(", ")),
+                    format!("the keys of its authorities are missing: {}", lacks.join(", ")),
                 )
                 .on(first)
                 .hint(

@@ -151,7 +151,7 @@ fn ready(reading: &Reading) -> Vec<Finding> {
         if !node.ready {
             findings.push(
                 error("node-not-ready", format!("Node {name} is not Ready: {}", node.message))
-                    .hint("a cluster is adopted when it is well: repair the Node or remove it"),
+                    .hint("imgctl adopts only healthy clusters: repair the Node or remove it"),
             );
         }
         if !node.pressure.is_empty() {

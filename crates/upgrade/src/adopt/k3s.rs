@@ -143,7 +143,7 @@ fn of_member(member: &Member<'_>) -> Vec<Finding> {
     if !unknown.is_empty() && found.role == "server" {
         findings.push(
             warning("k3s-options", format!("options that imgctl does not know: {}", few(&unknown)))
-                .hint("new servers get them as they are: look whether that is right"),
+                .hint("new servers get them unchanged: check whether that is correct"),
         );
     }
     let partial: Vec<&str> = PARTIAL.into_iter().filter(|name| options.is_on(name)).collect();
@@ -212,7 +212,7 @@ fn of_server(found: &K3sReading, options: &Options) -> Vec<Finding> {
     }
     if S3_KEYS.iter().any(|name| options.has(name)) {
         findings.push(
-            warning("snapshots", "k3s uploads snapshots with keys that its Node does not tell")
+            warning("snapshots", "k3s uploads snapshots with keys that its Node does not show")
                 .hint("give them to new servers with --etcd-s3-config-secret"),
         );
     }
@@ -254,9 +254,7 @@ fn together(members: &[Member<'_>]) -> Vec<Finding> {
     if !different.is_empty() {
         findings.push(
             error("k3s-options", format!("servers have different values of {}", few(&different)))
-                .hint(
-                    "k3s wants them to be the same on all servers; repair it before the adoption",
-                ),
+                .hint("k3s requires the same values on all servers; repair it before the adoption"),
         );
     }
     let own = |options: &Options| ["node-label", "node-taint"].iter().any(|name| options.has(name));

@@ -41,9 +41,7 @@ pub(super) fn members(look: &Look<'_>) -> Vec<Finding> {
             names.join(", "),
             planes.len()
         );
-        found.push(
-            error("etcd", what).hint("remove members that are gone: `etcdctl member remove`"),
-        );
+        found.push(error("etcd", what).hint("remove lost members: `etcdctl member remove`"));
     }
     for member in &etcd.members {
         if member.version.is_none() {

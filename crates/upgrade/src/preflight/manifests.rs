@@ -122,8 +122,8 @@ pub(super) fn kubelet_settings(look: &Look<'_>) -> Vec<Finding> {
                     ));
                 } else if !written.is_some_and(|written| sets(written, gate)) {
                     found.push(warning(CONFIGURATION, what).on(host).hint(
-                        "it is in /var/lib/kubelet/config.yaml of this host alone: `kubeadm upgrade` \
-                         writes that file anew from the ConfigMap kube-system/kubelet-config",
+                        "it is in /var/lib/kubelet/config.yaml only on this host: `kubeadm upgrade` \
+                         overwrites that file from the ConfigMap kube-system/kubelet-config",
                     ));
                 }
             }

@@ -189,7 +189,7 @@ pub(super) fn whole_removal(installed: &Installed, prune: Prune) -> Vec<String> 
     )];
     if !held.is_empty() {
         notes.push(match prune {
-            Prune::All => format!("what these hold goes with them: {}", list(&held)),
+            Prune::All => format!("their content is removed with them: {}", list(&held)),
             _ => format!("these stay unless --purge is given: {}", list(&held)),
         });
     }

@@ -310,7 +310,7 @@ fn lost_hosts(
         {
             if !execution.force {
                 return Err(ownership::not_cleaned(context, host, &other).hint(
-                    "pass --force to remove it from this cluster and leave the host as it is",
+                    "pass --force to remove it from this cluster and leave the host unchanged",
                 ));
             }
             lost.insert(host.id());

@@ -103,9 +103,9 @@ pub fn reset(execution: &ExecutionContext<'_>, context: &ClusterContext) -> Resu
 }
 
 const BRING_BACK: &str =
-    "bring it back and run the same command again, or pass --force to leave it as it is";
-const FORCE: &str = "or pass --force to leave the host as it is";
-const FORGET: &str = "pass --force to forget it and leave it as it is";
+    "bring it back and run the same command again, or pass --force to leave it unchanged";
+const FORCE: &str = "or pass --force to leave the host unchanged";
+const FORGET: &str = "pass --force to forget it and leave it unchanged";
 
 const GONE: &str =
     "the cluster is gone all the same: remove by hand what these steps have left behind";

@@ -146,8 +146,7 @@ pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
             context.name, reset.id
         ))
         .hint(format!(
-            "`imgctl reset --cluster {}` goes on; with --force, it leaves hosts that do not answer as \
-             they are",
+            "`imgctl reset --cluster {}` continues; with --force, it skips hosts that do not answer",
             context.name
         ))),
         None => Ok(()),
@@ -155,7 +154,7 @@ pub fn refuse_unfinished_reset(context: &ClusterContext) -> Result<()> {
 }
 
 /// What to do with a member that was installed anew.
-pub const REPLACE: &str = "`imgctl delete` it, with --force if its data is gone for good, and `imgctl add` it again; \
+pub const REPLACE: &str = "`imgctl delete` it, with --force if its data is lost, and `imgctl add` it again; \
                            if it is the first control plane, `imgctl restore` a backup, or `imgctl reset` and \
                            create the cluster again";
 
@@ -206,8 +205,8 @@ pub(crate) fn blank(context: &ClusterContext, looks: &Looks) -> BTreeSet<String>
 pub(crate) fn take_out(context: &ClusterContext, host: &Host) -> String {
     let flag = if host.is_control_plane() { "--masters" } else { "--nodes" };
     format!(
-        "`imgctl delete --cluster {} {flag} {} --force` takes the host out of this cluster and \
-         leaves it as it is",
+        "`imgctl delete --cluster {} {flag} {} --force` removes the host from this cluster and \
+         changes nothing on it",
         context.name,
         host.id()
     )

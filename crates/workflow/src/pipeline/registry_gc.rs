@@ -37,7 +37,7 @@ pub fn plan(
     for (host, look) in &looks {
         if let Err(error) = look {
             return Err(look::lost(host, error)?
-                .hint("what its containers run must not be removed: bring the host back"));
+                .hint("imgctl must know the images of its containers: bring the host back"));
         }
     }
     ownership::refuse_foreign(context, &looks)?;

@@ -165,7 +165,7 @@ fn refuse_undo(context: &ClusterContext) -> Result<()> {
         return Err(Error::usage(
             "the former authorities are being dropped: hosts may trust only the new ones",
         )
-        .hint("run `imgctl cert --rotate-ca` again: it goes on to the end"));
+        .hint("run `imgctl cert --rotate-ca` again to complete it"));
     }
     Ok(())
 }

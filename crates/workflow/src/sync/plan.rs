@@ -421,7 +421,9 @@ impl SyncPlan {
             let layers = if count == 1 { "layer" } else { "layers" };
             let differ = host
                 .differing
-                .map(|bytes| format!(", of which {} differ from what is there", amount(bytes)))
+                .map(|bytes| {
+                    format!(", of which {} differ from the layers of the host", amount(bytes))
+                })
                 .unwrap_or_default();
             let from = self.repositories_of(host);
             let (verb, from) = if from.is_empty() {

@@ -115,7 +115,7 @@ fn the_plan_says_what_will_cross_the_line() {
     let host = &plan.hosts[0];
     let (expected, whole) = (host.expected(&plan), host.bytes(&plan));
     assert!(expected < whole && expected > 0, "{expected} of {whole}");
-    assert!(plan.says(host)[0].contains("differ from what is there"), "{plan}");
+    assert!(plan.says(host)[0].contains("differ from the layers of the host"), "{plan}");
     assert_eq!(serde_json::to_value(&plan).unwrap()["hosts"][0]["differing"], expected);
     let mut whole = of(&layers[1]);
     whole.delta = Delta::Never;

@@ -18,7 +18,7 @@ use imgctl_transfer::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mir
 use imgctl_transfer::transfer::mirror_place::PlaceName;
 use imgctl_transfer::transfer::mirror_sources::{Sources, read_list};
 
-/// Mirror all images of a registry, or of a tree on disk, to another
+/// Copy all images of a registry, or of a tree on disk, to another
 #[derive(Args, Debug)]
 #[command(
     after_help = "SOURCE and DESTINATION: HOST[:PORT][/PREFIX] is a registry, a path is a directory such as

@@ -140,10 +140,10 @@ fn full_name(text: &str) -> Result<Reference> {
     after_help = "A registry on disk must not be served meanwhile: imgctl detects its own server, but not that of
 another program.
 
-With --cluster, registry hosts lose what former images of the cluster have brought and nothing
-needs any more: not the images of the cluster, not those of its earlier releases
-(--keep-releases), no container on any host, and nobody who has pushed. The registries serve
-meanwhile, and one restarts after the other. Nothing is removed while an upload is open.
+With --cluster, removes content of former images from registry hosts. Content stays that the
+images of the cluster, those of its earlier releases (--keep-releases) or containers on any host
+need, or that somebody else has pushed. The registries serve meanwhile, and restart one after the
+other. Nothing is removed while an upload is open.
 
 Examples:
   imgctl registry gc /var/lib/registry --dry-run

@@ -23,8 +23,8 @@ const MAX_PASSWORD: u64 = 4096;
 
 With --cluster, the registry hosts of the cluster and all its clients get another password: from a
 prompt, with --password-stdin from stdin, or with --generate a random one. Both passwords are valid
-until every host has the new one. If the command is interrupted, run it again: it finishes the change
-with the password that it began with.
+until every host has the new one. If the command is interrupted, run it again: it finishes the
+change with the password that it began with.
 
 Examples:
   imgctl registry passwd admin -f /etc/registry/registry_htpasswd < secret

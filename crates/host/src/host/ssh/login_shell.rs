@@ -97,7 +97,7 @@ pub(super) fn refusal(label: &str, user: &str, output: &str, errors: &str, ended
     };
     if why.to_ascii_lowercase().contains("password") {
         // sshd runs `passwd` in place of the shell.
-        return Error::denied(format!("{label} wants another password of {user}: {why}"))
+        return Error::denied(format!("{label} requires {user} to change the password: {why}"))
             .hint("log in there with ssh once and change the password, or use another user");
     }
     Error::denied(format!("the login shell of {user} on {label} runs no commands: {why}")).hint(format!(
