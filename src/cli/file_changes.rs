@@ -3,9 +3,9 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::cli::names::printable;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
+use imgctl_frontend::names::printable;
 use imgctl_layer::tree::{Change, compare};
 use imgctl_layer::{LayerPath, Tree};
 use imgctl_report::model::comparison::Comparison;

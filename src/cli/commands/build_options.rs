@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::commands::build_args::{BuildArgs, Format};
 use crate::cli::commands::build_hosts;
-use crate::cli::image_options::{parsed, platform_of};
-use crate::cli::names::{given, pairs, pairs_or_environment, references, split};
-use crate::cli::{context::Context, environment::Environment};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
 use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns, commit_time};
+use imgctl_frontend::image_options::{parsed, platform_of};
+use imgctl_frontend::names::{given, pairs, pairs_or_environment, references, split};
+use imgctl_frontend::{context::Context, environment::Environment};
 use imgctl_layer::Compression;
 
 /// Resolves every value that a build depends on.

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::context::Context;
 use crate::testbed;
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::context::Context;
 
 /// Where templates and the program are, unless `TESTBED_CACHE` says otherwise.
 const CACHE: &str = "/var/cache/imgctl-testbed";

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::build_embedding::ChartArgs;
 use crate::cli::commands::{build_options, pull::find_tags};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
-use crate::ui::table::{Table, counted};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_build::build::embedding;
 use imgctl_build::build::update::{self, Part, State};
 use imgctl_embed::lock::LOCK_FILE;
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
+use imgctl_ui::table::{Table, counted};
 
 /// Update the images that a Kubefile and its context name to newer versions
 #[derive(Args, Debug)]
