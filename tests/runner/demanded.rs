@@ -165,6 +165,24 @@ const FLAGS: &[(&str, Says)] = &[
     ("verify", AsksForNone("how `inplace` recognizes the running image")),
 ];
 
+/// Demands that are empty, as of a variable that is not set. Everything else that they need is there.
+const EMPTY: &[&str] = &[
+    "verify --tls-verify=false --certificate-identity= --certificate-oidc-issuer b \
+     --trusted-root missing SIGNED",
+    "verify --tls-verify=false --certificate-identity a --certificate-oidc-issuer= \
+     --trusted-root missing SIGNED",
+    "verify --tls-verify=false --certificate-identity-regexp= --certificate-oidc-issuer b \
+     --trusted-root missing SIGNED",
+    "verify --tls-verify=false --certificate-identity a --certificate-oidc-issuer-regexp= \
+     --trusted-root missing SIGNED",
+    "verify --tls-verify=false --certificate-identity-regexp= --certificate-oidc-issuer-regexp= \
+     --trusted-root missing SIGNED",
+    "verify --tls-verify=false --key k.pub --identity= SIGNED",
+    "verify --tls-verify=false --key= SIGNED",
+    "pull --tls-verify=false --signature-policy= SIGNED",
+    "pull --tls-verify=false --cert-dir= SIGNED",
+];
+
 /// The flags of all verbs that have one of the words.
 fn flags(env: &TestEnv) -> BTreeSet<String> {
     let help = env.imgctl(["help-all"]).ok().stdout();
@@ -247,6 +265,26 @@ fn a_command_fails_where_what_it_was_asked_to_check_is_missing() {
             let ran = Ran::new(command);
             assert!(!ran.success(), "--{flag}: {line}\n{}", ran.report());
             ran.fails(*code);
+            // The same with an empty value demands as much.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let name = format!("--{flag}");
+            let Some(at) = words.iter().position(|word| *word == name) else { continue };
+            let empty = words
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| *index != at + 1)
+                .map(|(index, word)| if index == at { format!("{name}=") } else { fill(word) });
+            let mut command = env.command(empty);
+            command.env("COSIGN_PASSWORD", "pw");
+            let ran = Ran::new(command);
+            assert!(!ran.success(), "--{flag}=: {line}\n{}", ran.report());
         }
+    }
+    for line in EMPTY {
+        let words = line.split_whitespace();
+        let command = env.command(words.map(|word| word.replace("SIGNED", &named("signed"))));
+        let ran = Ran::new(command);
+        assert!(!ran.success(), "{line}\n{}", ran.report());
+        ran.fails(2);
     }
 }

@@ -16,6 +16,8 @@ const HEADER: usize = 32;
 const INLINE: u8 = 2;
 /// Maximum size of both strings, in bytes.
 const LONGEST: usize = 1 << 20;
+/// Maximum number of places that have the mark and no table: programs that read such tables have a few.
+const MAX_FALSE: usize = 1024;
 /// What surrounds the table.
 const SENTINEL: usize = 16;
 
@@ -24,6 +26,7 @@ const SENTINEL: usize = 16;
 pub(super) fn modules(content: &mut dyn BufRead) -> Result<Vec<Package>> {
     let mut window: Vec<u8> = Vec::new();
     let mut is_first = true;
+    let mut wrong = 0;
     loop {
         let chunk = content.fill_buf().doing(|| "cannot read a program".to_owned())?;
         let count = chunk.len();
@@ -36,22 +39,32 @@ pub(super) fn modules(content: &mut dyn BufRead) -> Result<Vec<Package>> {
             is_first = false;
         }
         let is_end = count == 0;
-        while let Some(at) = memmem::find(&window, MAGIC) {
-            window.drain(..at);
-            match table(&window) {
+        let mut at = 0;
+        let mut is_waiting = false;
+        while let Some(next) = window.get(at..).and_then(|rest| memmem::find(rest, MAGIC)) {
+            at += next;
+            match window.get(at..).and_then(table) {
                 Some(text) => return Ok(parse(&text)),
-                None if !is_end && window.len() < LONGEST => break,
+                None if !is_end && window.len() - at < LONGEST => {
+                    is_waiting = true;
+                    break;
+                }
                 // The words alone, as in a program that reads such tables.
-                None => window.drain(..MAGIC.len()),
-            };
+                None => at += MAGIC.len(),
+            }
+            wrong += 1;
+            if wrong == MAX_FALSE {
+                return Ok(Vec::new());
+            }
         }
         if is_end {
             return Ok(Vec::new());
         }
-        if !window.starts_with(MAGIC) {
-            let kept = window.len().min(MAGIC.len() - 1);
-            window.drain(..window.len() - kept);
+        if !is_waiting {
+            // What is kept may be the beginning of the mark.
+            at = at.max(window.len().saturating_sub(MAGIC.len() - 1));
         }
+        window.drain(..at);
     }
 }
 
@@ -152,6 +165,19 @@ mod tests {
         for chunk in [16, 100, 4096, 1 << 20] {
             assert_eq!(names(&bytes, chunk), expected, "{chunk}");
         }
+    }
+
+    #[test]
+    fn a_program_that_repeats_the_mark_takes_little_time() {
+        let mut marked = [ELF, &MAGIC.repeat(100)].concat();
+        marked.extend_from_slice(&program("go1.24", "mod\ta\tv1\n"));
+        assert_eq!(names(&marked, 4096).len(), 2);
+
+        let marks = [ELF, &MAGIC.repeat(300_000)].concat();
+        let mut reader = std::io::BufReader::with_capacity(4096, std::io::Cursor::new(&marks));
+        assert!(modules(&mut reader).unwrap().is_empty());
+        let read = reader.into_inner().position();
+        assert!(read < 2 << 20, "{read} bytes were read");
     }
 
     #[test]

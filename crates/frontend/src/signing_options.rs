@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::{context::Context, duration};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
@@ -176,19 +177,19 @@ const REQUEST_TOKEN: &str = "ACTIONS_ID_TOKEN_REQUEST_TOKEN";
 #[command(next_help_heading = "Sigstore options")]
 pub struct IdentityArgs {
     /// Identity that must have signed: a URI or mail address in the certificate
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["keys", "certificate_identity_regexp"])]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new(), conflicts_with_all = ["keys", "certificate_identity_regexp"])]
     certificate_identity: Option<String>,
 
     /// Regular expression for that identity; it may match anywhere, so anchor it
-    #[arg(long, value_name = "REGEX", conflicts_with = "keys")]
+    #[arg(long, value_name = "REGEX", value_parser = NonEmptyStringValueParser::new(), conflicts_with = "keys")]
     certificate_identity_regexp: Option<String>,
 
     /// Issuer of the signer's identity token
-    #[arg(long, value_name = "URL", conflicts_with_all = ["keys", "certificate_oidc_issuer_regexp"])]
+    #[arg(long, value_name = "URL", value_parser = NonEmptyStringValueParser::new(), conflicts_with_all = ["keys", "certificate_oidc_issuer_regexp"])]
     certificate_oidc_issuer: Option<String>,
 
     /// Regular expression for that issuer; it may match anywhere, so anchor it
-    #[arg(long, value_name = "REGEX", conflicts_with = "keys")]
+    #[arg(long, value_name = "REGEX", value_parser = NonEmptyStringValueParser::new(), conflicts_with = "keys")]
     certificate_oidc_issuer_regexp: Option<String>,
 
     /// Authorities and logs to trust (trusted_root.json)

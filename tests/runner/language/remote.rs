@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use imgctl_base::testing::free_port;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::Language;
-use crate::common::{Ran, tool};
+use crate::common::{Ran, needs_root, tool};
 
-/// Exit code of docs/cli.md.
+/// Exit codes of docs/cli.md.
 const NETWORK: i32 = 7;
+const NO_SPACE: i32 = 8;
 
 /// Answers `GET` with the path and the `Authorization` header of the request.
 fn echo() -> String {
@@ -256,6 +258,27 @@ impl Repositories {
     fn added(&self, words: &str, path: &str) -> String {
         self.language.built(&format!("FROM scratch\nADD {words} /r/\n"), &[], &format!("/r/{path}"))
     }
+}
+
+#[test]
+fn a_repository_that_does_not_fit_on_the_disk_is_not_checked_out() {
+    if !needs_root() {
+        return;
+    }
+    let all = Repositories::new();
+    let work = all.language.env.path("work-a.git");
+    fs::write(work.join("zeros"), vec![0; 40 << 20]).unwrap();
+    all.git(&work, &["add", "."]);
+    all.git(&work, &["commit", "-qm", "zeros"]);
+    all.publish("a.git");
+    let root = all.language.env.root();
+    fs::create_dir_all(&root).unwrap();
+    let options = c"size=80m,mode=755";
+    rustix::mount::mount("tmpfs", &root, "tmpfs", MountFlags::empty(), options).unwrap();
+    let ran = all.language.build(&format!("FROM scratch\nADD {}/a.git /r/\n", all.served), &[]);
+    rustix::mount::unmount(&root, UnmountFlags::DETACH).unwrap();
+    let said = ran.fails(NO_SPACE).stderr();
+    assert!(said.contains("more bytes do not fit into"), "{said}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ const REQUEST: Duration = Duration::from_secs(70);
 const PING: Duration = Duration::from_secs(15);
 const PONG: Duration = Duration::from_secs(20);
 /// Maximum size of a response, in bytes. Lists are split into pages.
-const LARGEST: usize = 256 << 20;
+const LARGEST: usize = 64 << 20;
 const WINDOW: u32 = 4 << 20;
 
 /// A stream to the API server.

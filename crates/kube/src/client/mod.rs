@@ -1,5 +1,6 @@
 //! API client for a real cluster: connects to one API server, through a [`ControlPlane`] or directly.
 
+mod answers;
 mod connection;
 mod exec;
 mod kubeconfig;
@@ -12,6 +13,7 @@ mod tls;
 use std::net::{IpAddr, SocketAddr};
 use std::{path::Path, sync::Arc, time::Duration};
 
+use answers::parsed;
 use bytes::Bytes;
 use connection::{ApiConnection, Dial, Reply, RequestError};
 pub use connection::{Duplex, Stream};
@@ -29,8 +31,6 @@ use imgctl_base::error::{Context, Error, IoContext, Result};
 pub const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/admin.conf", "/etc/rancher/k3s/k3s.yaml"];
 /// Maximum size of a kubeconfig and the files that it references, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
-/// Number of objects per page of a list.
-const PAGE: usize = 500;
 /// Maximum number of attempts for a read.
 const TRIES: u32 = 5;
 /// Maximum pause before a retry, in seconds.
@@ -301,39 +301,7 @@ impl Api for Client {
     }
 
     fn list(&self, path: &str) -> Answer<Vec<Value>> {
-        let separator = if path.contains('?') { '&' } else { '?' };
-        let mut items = Vec::new();
-        let mut next = format!("{path}{separator}limit={PAGE}");
-        loop {
-            let mut page = match self.get(&next) {
-                // The continue token has expired: list everything in one request.
-                Err(error) if error.code == 410 && !items.is_empty() => {
-                    items.clear();
-                    path.clone_into(&mut next);
-                    continue;
-                }
-                page => page?,
-            };
-            let kind = page["kind"].as_str().unwrap_or_default();
-            let kind = Value::from(kind.strip_suffix("List").unwrap_or(kind));
-            let version = page["apiVersion"].take();
-            if let Value::Array(found) = page["items"].take() {
-                items.extend(found.into_iter().map(|mut item| {
-                    item["apiVersion"] = version.clone();
-                    item["kind"] = kind.clone();
-                    item
-                }));
-            }
-            match page["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => {
-                    next = format!(
-                        "{path}{separator}limit={PAGE}&continue={}",
-                        crate::api::encoded(token)
-                    );
-                }
-                _ => return Ok(items),
-            }
-        }
+        answers::list(path, |page| self.read(page))
     }
 
     fn create(&self, path: &str, object: &Value) -> Answer<Value> {
@@ -358,20 +326,13 @@ impl Api for Client {
     }
 }
 
-fn parsed(body: &[u8]) -> Answer<Value> {
-    serde_json::from_slice(body).map_err(|error| ApiError {
-        message: format!("its answer is not JSON: {error}"),
-        ..ApiError::default()
-    })
-}
-
 fn silent(silence: &RequestError) -> ApiError {
     ApiError { message: silence.error.to_string(), ..ApiError::default() }
 }
 
 /// Converts a `Status` or any other error response.
 fn refusal(reply: &Reply) -> ApiError {
-    let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let status = parsed(&reply.body).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let details = &status["details"];
     let causes = details["causes"].as_array().into_iter().flatten();

@@ -5,13 +5,14 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::store::Store;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::atomic::{remove_tree, sync_directory};
 use imgctl_base::fs::lock::Mode;
+use imgctl_base::quote::quote;
 
 /// Store format that this code reads and writes; a store with a higher version is rejected.
 const VERSION: u32 = 1;
@@ -48,6 +49,10 @@ impl Store {
     }
 
     fn checked_layout(&self) -> Result<()> {
+        if rustix::process::geteuid().is_root() {
+            check_owner(self.root())?;
+            check_owner(self.layout())?;
+        }
         let version = self.path("version");
         match std::fs::read_to_string(&version) {
             Ok(text) => check_version(&text, self.layout())?,
@@ -211,6 +216,40 @@ fn make_directory(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made.path("create the directory", path),
+    }
+}
+
+/// Refuses a directory of root's store in which another user could put another store: images have set-user-ID
+/// programs and decide what root unpacks. A directory that is missing is fine.
+fn check_owner(path: &Path) -> Result<()> {
+    let facts = match std::fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(format!("cannot examine {}", path.display()), error)),
+    };
+    match changed_by(facts.uid(), facts.gid(), facts.mode()) {
+        Some(who) => Err(Error::denied(format!(
+            "{} is not used as root's store: {who} may change what is in it",
+            path.display()
+        ))
+        .hint(format!(
+            "make it root's (`chown root:root {0}`, `chmod go-w {0}`) if you trust what is in it",
+            quote(&path.display().to_string())
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns who besides root may change a directory with this owner, group and mode.
+fn changed_by(user: u32, group: u32, mode: u32) -> Option<String> {
+    if user != 0 {
+        Some(format!("user {user}, who owns it,"))
+    } else if mode & 0o020 != 0 && group != 0 {
+        Some(format!("group {group}"))
+    } else if mode & 0o002 != 0 {
+        Some("every user".to_owned())
+    } else {
+        None
     }
 }
 

@@ -83,6 +83,42 @@ fn the_layout_is_made_once_and_kept() {
 }
 
 #[test]
+fn root_uses_no_store_that_another_user_may_change() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !imgctl_base::testing::needs_root() {
+        return;
+    }
+    let refused = |owner: (u32, u32), mode: u32, why: &str| {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().join("root");
+        for has_store in [false, true] {
+            if has_store {
+                chown(&root, Some(0), Some(0)).unwrap();
+                std::fs::set_permissions(&root, PermissionsExt::from_mode(0o755)).unwrap();
+                reopen(scratch.path());
+            } else {
+                std::fs::create_dir(&root).unwrap();
+            }
+            chown(&root, Some(owner.0), Some(owner.1)).unwrap();
+            std::fs::set_permissions(&root, PermissionsExt::from_mode(mode)).unwrap();
+            let error = Store::open(&root, Options { sync: false }).unwrap_err();
+            assert_eq!(error.kind(), Kind::Denied);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    };
+    refused((65534, 0), 0o700, "user 65534, who owns it, may change");
+    refused((0, 65534), 0o775, "group 65534 may change");
+    refused((0, 0), 0o1777, "every user may change");
+    // Root's group is root.
+    let fixture = fixture();
+    std::fs::set_permissions(fixture.store.root(), PermissionsExt::from_mode(0o775)).unwrap();
+    reopen(fixture.directory.path());
+    chown(fixture.store.layout(), Some(65534), None).unwrap();
+    let error = Store::open(fixture.store.root(), Options { sync: false }).unwrap_err();
+    assert!(error.to_string().contains("user 65534"), "{error}");
+}
+
+#[test]
 fn a_store_from_the_future_is_refused() {
     let fixture = fixture();
     std::fs::write(fixture.store.path("version"), "2\n").unwrap();

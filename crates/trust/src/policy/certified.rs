@@ -114,6 +114,9 @@ impl Certified {
                 ));
             }
         };
+        if issuer.is_empty() || subject.is_empty() {
+            return Err(wrong("the issuer and the subject must not be empty"));
+        }
         let certified = Self { root, issuer, subject, kind, identity };
         certified.pattern()?;
         Ok(certified)

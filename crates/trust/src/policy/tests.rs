@@ -139,6 +139,10 @@ fn what_is_not_understood_is_refused_whole() {
         r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i"}}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURI": "u", "subjectEmail": "e"}}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURIRegexp": "("}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURIRegexp": ""}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURI": ""}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectEmail": ""}}]}"#,
+        r#"{"default": [{"type": "sigstoreSigned", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "", "subjectURI": "u"}}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/k", "fulcio": {"trustedRootPath": "/x", "oidcIssuer": "i", "subjectURI": "u"}}]}"#,
         r#"{"default": [{"type": "sigstoreSigned", "keyPath": "/a", "keypath": "/a"}]}"#,
     ] {

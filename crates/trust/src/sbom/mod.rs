@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use crate::document_file::DocumentFile;
-use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
 use imgctl_base::progress::Reporter;
@@ -29,7 +29,7 @@ pub const MEDIA_TYPE: &str = "application/spdx+json";
 /// Maximum size of a package database, in bytes.
 const MAX_DATABASE: u64 = 64 << 20;
 /// Maximum number of packages of one image.
-const MAX_PACKAGES: usize = 100_000;
+const MAX_PACKAGES: u64 = 100_000;
 const MAX_OS_RELEASE: u64 = 64 << 10;
 
 /// Options of an SBOM.
@@ -167,6 +167,7 @@ pub fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package
         .into_iter()
         .find_map(text)
         .and_then(|text| packages::distribution(&text));
+    let budget = packages::Budget::new(MAX_PACKAGES);
     let mut found = BTreeSet::new();
     for place in packages::DPKG.iter().chain(&packages::APK) {
         let files: Vec<LayerPath> = contents.files_below(&path(place)?).collect();
@@ -176,12 +177,7 @@ pub fn installed(contents: &Contents<'_>) -> Result<(Option<String>, Vec<Package
             let Some(bytes) = contents.read(&[file], MAX_DATABASE)?.pop().flatten() else {
                 continue;
             };
-            found.extend(parse(&String::from_utf8_lossy(&bytes)));
-            if found.len() > MAX_PACKAGES {
-                return Err(Error::bad_content(format!(
-                    "its package databases name more than {MAX_PACKAGES} packages"
-                )));
-            }
+            budget.read(parse, &String::from_utf8_lossy(&bytes), &mut found)?;
         }
     }
     Ok((distribution, found.into_iter().collect()))

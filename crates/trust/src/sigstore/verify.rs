@@ -44,8 +44,12 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Parses a regular expression.
+    /// Parses a regular expression. An empty one would match everybody.
     pub fn expression(text: &str) -> Result<Self> {
+        if text.is_empty() {
+            return Err(Error::usage("a regular expression for a signer is empty")
+                .hint("an expression that matches everybody is `.*`"));
+        }
         Regex::new(text).map(Self::Expression).map_err(|error| {
             Error::usage(format!("`{text}` is not a regular expression")).caused_by(error)
         })

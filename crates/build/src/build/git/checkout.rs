@@ -1,14 +1,16 @@
 //! Clones a repository: asks the server what it has, fetches what is wanted, and leaves a work tree
 //! and a `.git` that are the same at every build. Must not know where the files go.
 
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 use crate::build::git::address::{Repository, is_hex};
 use crate::build::git::command::Git;
-use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 
 /// What a fetch takes if the address names nothing.
 const DEFAULT: &str = "HEAD";
+/// Size of a block of the disk, in bytes: a file takes whole ones.
+const BLOCK: u64 = 4096;
 /// The result of the last fetch.
 const FETCHED: &str = "FETCH_HEAD";
 
@@ -74,11 +76,16 @@ impl Repository {
             git.run(&["update-ref", &name, &found.object])?;
         }
         git.run(&["remote", "add", "origin", &self.url])?;
+        // The work tree, and the copy of it that the build reads.
+        (git.room)(size(git, &found.commit)?.saturating_mul(2))?;
         git.run(&["checkout", "--quiet", "--detach", &found.commit])?;
         if self.submodules && git.directory.join(".gitmodules").is_file() {
             let update = ["submodule", "--quiet", "update", "--init", "--recursive"];
             let shallow = [&update[..], &["--depth", "1"]].concat();
-            git.run(&shallow).or_else(|_| git.run(&update))?;
+            git.run(&shallow).or_else(|error| match error.kind() {
+                Kind::NoSpace => Err(error),
+                _ => git.run(&update),
+            })?;
         }
         Ok(found)
     }
@@ -148,6 +155,17 @@ impl Repository {
     }
 }
 
+/// Returns what the files of a commit take on the disk, in bytes.
+fn size(git: &Git<'_>, commit: &str) -> Result<u64> {
+    let listed = git.run(&["ls-tree", "-r", "-l", "-z", "--full-tree", commit])?;
+    // MODE TYPE ID SIZE, a tab, and the path; a submodule has no size.
+    let sizes = listed.split('\0').filter_map(|line| {
+        let (facts, _) = line.split_once('\t')?;
+        facts.split_ascii_whitespace().nth(3)?.parse::<u64>().ok()
+    });
+    Ok(sizes.fold(0, |sum, size| sum.saturating_add(size).saturating_add(BLOCK)))
+}
+
 fn says(error: &Error, words: &[&str]) -> bool {
     let text = error.chain().join(" ");
     words.iter().any(|word| text.contains(word))
@@ -157,12 +175,17 @@ fn says(error: &Error, words: &[&str]) -> bool {
 /// the fetch, and the state of this machine's files in the index.
 pub(super) fn settle(git: &Git<'_>) -> Result<()> {
     git.run(&["read-tree", "HEAD"])?;
-    let mut directories = vec![git.directory.join(".git")];
+    let own = std::fs::canonicalize(git.directory).path("find", git.directory)?.join(".git");
+    let mut directories = vec![own.clone()];
     if git.directory.join(".git/modules").is_dir() {
         let each = ["submodule", "--quiet", "foreach", "--recursive"];
         git.run(&[&each[..], &["git read-tree HEAD"]].concat())?;
         let printed = git.run(&[&each[..], &["git rev-parse --absolute-git-dir"]].concat())?;
-        directories.extend(printed.lines().map(PathBuf::from));
+        // A path may have a line break, and the rest of it be the path of something else.
+        let is_below = |path: &PathBuf| {
+            path.starts_with(&own) && !path.components().any(|part| part == Component::ParentDir)
+        };
+        directories.extend(printed.lines().map(PathBuf::from).filter(is_below));
     }
     for directory in directories {
         let record = directory.join(FETCHED);

@@ -1,11 +1,12 @@
 //! The installed git, run so that only the repository decides about the files: not the caller's
 //! repository, configuration, hooks or attributes. Must not know what is fetched.
 
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -75,6 +76,12 @@ const ANONYMOUS: [&str; 2] = [
 
 /// Timeout of one call. The git and SSH protocols have none of their own.
 const LONGEST: Duration = Duration::from_hours(1);
+/// How often the space on the disk is looked at while git runs: it writes gigabytes in a second.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time in which a process that was killed must end.
+const END: Duration = Duration::from_secs(10);
+/// Maximum size of what git prints, in bytes.
+const MOST_PRINTED: u64 = 64 << 20;
 
 /// An `Authorization` header for the URLs below `place`.
 pub(super) struct Login {
@@ -92,6 +99,8 @@ pub(super) struct Git<'a> {
     pub settings: Vec<(String, String)>,
     /// Whether the repository itself, but not what it refers to, may be in a directory of this machine.
     pub reads_files: bool,
+    /// Fails if the disk has no room for so many more bytes.
+    pub room: &'a dyn Fn(u64) -> Result<()>,
 }
 
 /// Commands that fetch only what their arguments name, never what a repository's files name.
@@ -142,7 +151,7 @@ impl Git<'_> {
             command.env(format!("GIT_CONFIG_KEY_{number}"), name);
             command.env(format!("GIT_CONFIG_VALUE_{number}"), value);
         }
-        let output = within(command, LONGEST)?;
+        let output = within(command, LONGEST, self.room)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = without_logins(said.trim());
@@ -165,32 +174,97 @@ impl Git<'_> {
 const REDIRECTED: [&str; 5] =
     ["error: 301", "error: 302", "error: 303", "error: 307", "error: 308"];
 
-/// Runs a command that is killed, with all its processes, after `limit`.
-fn within(mut command: Command, limit: Duration) -> Result<Output> {
+/// What a command printed, and how it ended.
+struct Output {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// Runs a command that is killed, with all its processes, after `limit`, or when there is no `room` on the disk.
+fn within(
+    mut command: Command,
+    limit: Duration,
+    room: &dyn Fn(u64) -> Result<()>,
+) -> Result<Output> {
     let doing = || "cannot run git, which ADD needs for a repository".to_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    room(0)?;
     let child = command.spawn().doing(doing)?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("git".to_owned())
-        .spawn(move || sender.send(child.wait_with_output()))
+        .spawn(move || sender.send(ended(child)))
         .doing(doing)?;
-    match receiver.recv_timeout(limit) {
-        Ok(output) => output.doing(doing),
-        Err(_) => {
-            if let Some(group) = group {
-                let _ = kill_process_group(group, Signal::KILL);
+    let until = Instant::now() + limit;
+    let error = loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(output) => return output.doing(doing),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break Error::failed("what git printed was lost");
             }
-            let minutes = limit.as_secs() / 60;
-            Err(Error::new(Kind::Network, format!("git was not done after {minutes} minutes")))
         }
+        if let Err(error) = room(0) {
+            break error;
+        }
+        if Instant::now() >= until {
+            let minutes = limit.as_secs() / 60;
+            let message = format!("git was not done after {minutes} minutes");
+            break Error::new(Kind::Network, message);
+        }
+    };
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::KILL);
+        // What it has written can be removed once it has ended.
+        let _ = receiver.recv_timeout(END);
     }
+    Err(error)
+}
+
+/// Waits for the end of a command. One that prints more than [`MOST_PRINTED`] finds its pipe closed.
+fn ended(mut child: Child) -> io::Result<Output> {
+    let errors = child.stderr.take();
+    let errors = std::thread::Builder::new().name("git".to_owned()).spawn(|| printed(errors))?;
+    let stdout = printed(child.stdout.take());
+    let status = child.wait()?;
+    let stderr = errors.join().map_err(|_| io::Error::other("its errors were lost"))?;
+    Ok(Output { status, stdout: stdout?, stderr: stderr? })
+}
+
+fn printed(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MOST_PRINTED + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > MOST_PRINTED {
+        return Err(io::Error::other(format!("it printed more than {MOST_PRINTED} bytes")));
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn git_ends_when_the_disk_is_at_its_reserve_or_it_prints_without_end() {
+        let begun = Instant::now();
+        let looks = std::cell::Cell::new(0);
+        let filling = |_: u64| -> Result<()> {
+            looks.set(looks.get() + 1);
+            if looks.get() < 3 { Ok(()) } else { Err(Error::new(Kind::NoSpace, "it is full")) }
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 300 & wait"]);
+        let error = within(command, LONGEST, &filling).err().unwrap();
+        assert_eq!((error.kind(), looks.get()), (Kind::NoSpace, 3));
+
+        let error = within(Command::new("yes"), LONGEST, &|_| Ok(())).err().unwrap();
+        assert!(error.chain().join(" ").contains("it printed more than"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
 
     #[test]
     fn everything_that_names_a_repository_is_removed() {

@@ -36,6 +36,9 @@ use imgctl_trust::provenance::Material;
 
 pub(super) use crate::build::git::address::Repository;
 
+/// Free space that git leaves, in bytes: more than a download leaves, because git writes between two looks.
+const RESERVE: u64 = 32 << 20;
+
 /// The files of a repository.
 pub(super) struct Checkout {
     pub items: Vec<Item>,
@@ -61,12 +64,14 @@ impl Repository {
         let checksum = wanted.checksum.map(commit_id).transpose()?;
         let scratch = store.scratch_directory()?;
         let mirrors = wanted.addresses.mirrors;
+        let room = |needed: u64| store.check_room(needed.saturating_add(RESERVE));
         let git = Git {
             directory: scratch.path(),
             login: self.login(wanted.secrets)?,
             agent: wanted.agent,
             settings: mirrors.git_settings(),
             reads_files: mirrors.is_local(&self.url),
+            room: &room,
         };
         let expected: Vec<&str> = self.commit.iter().chain(&checksum).map(String::as_str).collect();
         let doing = || match mirrors.name_for(&self.url) {
@@ -120,8 +125,11 @@ impl Repository {
             format!("basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
         };
         for (name, is_token) in [("GIT_AUTH_HEADER", false), ("GIT_AUTH_TOKEN", true)] {
-            let own = format!("{name}.{host}");
-            let Some(secret) = secrets.get(&own).or_else(|| secrets.get(name)) else { continue };
+            // A secret without a host goes wherever the Kubefile leads, but not in plain text.
+            let of_any = || secrets.get(name).filter(|_| scheme == "https");
+            let Some(secret) = secrets.get(&format!("{name}.{host}")).or_else(of_any) else {
+                continue;
+            };
             let value = String::from_utf8(read_secret(secret)?)
                 .map_err(|_| Error::usage(format!("secret `{name}` is not text")))?;
             let value = value.trim();
@@ -135,6 +143,8 @@ impl Repository {
 
 /// Copies the bytes of all files into one scratch file, so that the checkout can be removed.
 fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
+    let sum = items.iter().fold(0_u64, |sum, item| sum.saturating_add(item.entry.size()));
+    store.check_room(sum.saturating_add(RESERVE))?;
     let mut file = store.scratch_file()?;
     let mut offsets = Vec::new();
     let mut offset = 0;
@@ -178,4 +188,29 @@ fn spool(store: &Store, mut items: Vec<Item>, time: i64) -> Result<Vec<Item>> {
 fn as_if_unmasked(mode: u32) -> u32 {
     let owner = (mode >> 6) & 0o7;
     (owner << 6) | ((owner & 0o5) * 0o11)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_without_a_host_is_for_https_alone() {
+        let secret = |name: &str| (name.to_owned(), SecretSource::Value(b"hush".to_vec()));
+        let place = |address: &str, secrets: &[&str]| {
+            let repository = Repository::parse(address).unwrap().unwrap();
+            let secrets = secrets.iter().map(|name| secret(name)).collect();
+            repository.login(&secrets).unwrap().map(|login| login.place)
+        };
+        for name in ["GIT_AUTH_TOKEN", "GIT_AUTH_HEADER"] {
+            let own = format!("{name}.h.example:1");
+            let (plain, safe) = ("http://h.example:1/a.git", "https://h.example:1/a.git");
+            assert_eq!(place(plain, &[name]), None);
+            assert_eq!(place(safe, &[name]).as_deref(), Some("https://h.example:1/"));
+            for address in [plain, safe] {
+                assert!(place(address, &[&own]).is_some(), "{address}");
+                assert!(place(&address.replace("h.", "i."), &[&own]).is_none(), "{address}");
+            }
+        }
+    }
 }
