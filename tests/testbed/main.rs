@@ -30,5 +30,6 @@ mod demo;
 mod offline;
 mod packages;
 mod recipes;
+mod releases;
 mod served_api;
 mod tutorials;
