@@ -20,6 +20,7 @@ mod cluster_backup;
 mod cluster_certificates;
 mod cluster_etcd;
 mod cluster_faults;
+mod cluster_hooks;
 mod cluster_k3s;
 mod cluster_login;
 mod cluster_registry;
