@@ -37,6 +37,10 @@ pub struct Globals {
     #[arg(long, global = true)]
     debug: bool,
 
+    /// Accepted for compatibility with existing scripts: logs always name the module
+    #[arg(long, global = true, hide = true)]
+    show_path: bool,
+
     /// Print only the result and errors [env: IMGCTL_QUIET]
     #[arg(short, long, global = true)]
     quiet: bool,
