@@ -180,7 +180,7 @@ fn add(entry: &Entry, content: &mut dyn BufRead, budget: &Budget, found: &mut Fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_store::layer::EntryKind;
+    use imgctl_layer::EntryKind;
 
     fn put(found: &mut Found, budget: &Budget, name: &str, content: &str) -> Result<()> {
         let size = u64::try_from(content.len()).unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use imgctl_base::error::{Context, Result};
 use imgctl_base::image::Digest;
+use imgctl_layer::{Toc, Tree};
 use imgctl_model::{context::ClusterContext, image::ImageKind};
-use imgctl_store::layer::{Toc, Tree};
 use imgctl_store::store::Store;
 
 /// A layer of the merged tree; found entries name it by its index.

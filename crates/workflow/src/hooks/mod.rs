@@ -8,10 +8,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_layer::{EntryKind, LayerPath, Tree};
 use imgctl_model::variables::Variables;
 use imgctl_runtime::Action;
 use imgctl_runtime::action::{Line, Site};
-use imgctl_store::layer::{EntryKind, LayerPath, Tree};
 
 /// Timeout of hooks if `--timeout` is not set.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
