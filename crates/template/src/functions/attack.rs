@@ -128,7 +128,10 @@ fn problem(
     let environment = BTreeMap::from([("V".to_owned(), "v".repeat(LONG))]);
     let bound = match growth {
         Growth::Flat => 0,
-        Growth::Shares(bound) | Growth::Fresh(bound) | Growth::Pairs(bound) => bound(arguments),
+        Growth::Shares(bound)
+        | Growth::Fresh(bound)
+        | Growth::Searches(bound)
+        | Growth::Pairs(bound) => bound(arguments),
     };
     let converted = call::made_texts(types, arguments).next().map_or(0, |_| PLAIN.once);
     let mut budget = Budget::new(&PLAIN);

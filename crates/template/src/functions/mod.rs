@@ -94,8 +94,9 @@ pub(crate) fn call(
         let texts = call::made_texts(types, arguments).map(std::slice::from_ref);
         budget.once(texts.map(growth::full::<48, 2>).fold(0, usize::saturating_add))?;
     }
-    let value = body(&Call::new(dialect, environment, (name, types), arguments)?)?;
-    if let Growth::Fresh(_) = growth {
+    let value =
+        body(&Call::new(dialect, environment, &budget.patterns, (name, types), arguments)?)?;
+    if let Growth::Fresh(_) | Growth::Searches(_) = growth {
         budget.made(Size::of(std::slice::from_ref(&value)).bytes())?;
     }
     Ok(value)
@@ -113,6 +114,18 @@ fn begin(budget: &mut Budget, growth: Growth, arguments: &[Value]) -> Result<(),
             budget.work(read.sum())
         }
         Growth::Fresh(bound) => budget.once(bound(arguments)),
+        Growth::Searches(bound) => {
+            budget.once(bound(arguments))?;
+            let pattern = match arguments.first() {
+                Some(Value::Text(pattern)) => &**pattern,
+                _ => "",
+            };
+            let length = growth::length(arguments, 1);
+            let steps = budget.patterns.steps(pattern, length);
+            // Those with a third argument search for all: from each match, a search may read to the end.
+            let times = if arguments.len() > 2 { 1 + length / 1024 } else { 1 };
+            budget.steps(steps.saturating_mul(u64::try_from(times).unwrap_or(u64::MAX)))
+        }
         Growth::Shares(bound) => {
             let bytes = bound(arguments);
             budget.once(bytes)?;
