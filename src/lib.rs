@@ -1,12 +1,11 @@
 //! imgctl: build, ship, mount and run whole Kubernetes clusters as one OCI image.
 //!
-//! The command line: `cli/` (the verbs) and `ui/` (progress, tables, JSON) are all that
-//! prints, exits or reads the environment. `testbed/` is the program behind `imgctl testbed`. What the other verbs
-//! do lies in the crates below `crates/`.
+//! The command line: `cli/`, the verbs. With the crates `frontend` (what verbs share) and `ui` (progress, tables,
+//! JSON), it is all that prints, exits or reads the environment. `testbed/` is the program behind `imgctl testbed`.
+//! What the other verbs do lies in the other crates below `crates/`.
 
 mod cli;
 mod testbed;
-mod ui;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -4,8 +4,8 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::cli::environment::Environment;
 use imgctl_base::error::Error;
+use imgctl_frontend::environment::Environment;
 
 /// Flags without effect for one reason, which completes "--flag has no effect: …". A letter before
 /// the name is a short flag.

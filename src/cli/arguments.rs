@@ -17,8 +17,9 @@ use crate::cli::commands::{
     registry, rehearse, renumber, report, rmi, sign, state, status, store, support_bundle, testbed,
     ui, update, upgrade, working,
 };
-use crate::cli::{accepted, context::Context, habits, home_paths, overview, settings::Globals};
+use crate::cli::{accepted, habits, home_paths, overview};
 use imgctl_base::error::Result;
+use imgctl_frontend::{context::Context, settings::Globals};
 
 /// Build, ship, mount and run whole Kubernetes clusters as one OCI image.
 #[derive(Debug, Parser)]

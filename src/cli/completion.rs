@@ -9,10 +9,10 @@ use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter, complete,
 };
 
-use crate::cli::cluster_options::controller;
-use crate::cli::context::Context;
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::image::reference::TREES_REGISTRY;
+use imgctl_frontend::cluster_options::controller;
+use imgctl_frontend::context::Context;
 use imgctl_ops::clusters;
 use imgctl_recipe::catalogue::Catalogue;
 use imgctl_recipe::choice::NO_NETWORK;

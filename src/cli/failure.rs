@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::cli::settings::Early;
-use crate::ui;
 use imgctl_base::error::{Error, Kind};
 use imgctl_base::text::{Lines, Tone, is_unsafe};
+use imgctl_frontend::settings::Early;
+use imgctl_ui as ui;
 
 /// Returns the exit code of a kind. Scripts depend on it (docs/cli.md).
 fn code(kind: Kind) -> u8 {

@@ -3,12 +3,12 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::cli::names::printable;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
+use imgctl_frontend::names::printable;
+use imgctl_layer::tree::{Change, compare};
+use imgctl_layer::{LayerPath, Tree};
 use imgctl_report::model::comparison::Comparison;
-use imgctl_store::layer::tree::{Change, compare};
-use imgctl_store::layer::{LayerPath, Tree};
 use imgctl_store::store::images::{tree_of, whole_tree};
 use imgctl_store::store::{Image, Store};
 

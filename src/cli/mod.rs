@@ -1,54 +1,25 @@
 //! The command line: arguments to values, one call, presentation, exit code.
 //!
-//! With `ui/`, the only layer that prints, prompts, exits and reads the environment. Must not
-//! contain logic: a verb's file parses its arguments, calls a lower layer and shows the result.
+//! With the crates `frontend` and `ui`, the only layer that prints, prompts, exits and reads the environment. Must
+//! not contain logic: a verb's file parses its arguments, calls a lower layer and shows the result.
 
 mod accepted;
-mod adopt_view;
-mod archive_output;
 mod arguments;
-mod cache_spec;
-mod choice;
-mod cluster_options;
 mod commands;
 mod completion;
-mod context;
-mod drain_options;
-mod duration;
-mod environment;
 mod failure;
 mod file_changes;
-mod format;
-mod front_end;
 mod habits;
 mod home_paths;
-mod image_options;
-mod kubeconfig_options;
-mod mirror_options;
-mod names;
 mod overview;
-mod registry_options;
-mod rehearsal_view;
-mod release_note;
-mod report_output;
-mod requested_report;
-mod settings;
-mod signed_images;
-mod signing_options;
-mod source_options;
-mod ssh_options;
-mod status_view;
-mod upgrade_choices;
-mod upgrade_view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use context::Context;
-use environment::Environment;
-use settings::Settings;
-
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::environment::Environment;
+use imgctl_frontend::settings::{self, Settings};
 
 /// Parses and runs one command line (docs/cli.md has the exit codes).
 pub(crate) fn run(arguments: &[OsString], environment: Vec<(OsString, OsString)>) -> ExitCode {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use clap::builder::StyledStr;
 use clap::{Args as _, Command};
 
-use crate::cli::settings::Globals;
-use crate::ui::edge;
+use imgctl_frontend::settings::Globals;
+use imgctl_ui::edge;
 
 /// Each visible verb, under the heading of what it is for.
 const GROUPS: [(&str, &[&str]); 7] = [

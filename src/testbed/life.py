@@ -16,7 +16,7 @@ from failure import PROGRAM, Failed
 from machine import Machine
 from network import Network
 from store import STATE, Bed, beds, locked, started
-from template import MIRROR, template
+from template import MIRROR, System, template
 
 HERE = Path(__file__).resolve().parent
 MOST_HOSTS = 200
@@ -50,14 +50,16 @@ def existing(name):
     return bed
 
 
-def up(name, count, extra=(), disk=0, owner=None, say=print, mirror=MIRROR):
-    """Makes sure that the bed is there and that its hosts h1 to h`count` run."""
+def up(name, count, system=None, disk=0, owner=None, say=print, mirror=MIRROR):
+    """Makes sure that the bed is there and that its hosts h1 to h`count` run. `system` is None for that of the bed
+    that is there, or the usual one."""
     if not 0 < count <= MOST_HOSTS:
         raise Failed(f"a test bed has 1 to {MOST_HOSTS} hosts, not {count}")
     sweep()
     _allow_watchers()
-    root = template(extra, say, mirror)
     bed = Bed(name)
+    # A bed that is there has its template; another one may have become usual since.
+    root = bed.template if bed.known and not system else template(system or System(), say, mirror)
     with locked(name), groups.within(groups.name(name, "up")) as group:
         # A keeper that a killed `up` started may not have reached the group of its host yet. It would
         # boot the host beside the keeper that this `up` starts.
@@ -65,11 +67,10 @@ def up(name, count, extra=(), disk=0, owner=None, say=print, mirror=MIRROR):
             raise Failed(f"processes of {group} do not die: {sorted(groups.members(group))}")
         bed.load()
         if not bed.known:
-            bed.create(root, list(extra), owner)
-        elif extra and list(extra) != bed.known["with"]:
-            had = ",".join(bed.known["with"]) or "nothing"
+            bed.create(root, system or System(), owner)
+        elif system and system != bed.system:
             raise Failed(
-                f"test bed {name} is there with {had} extra",
+                f"the hosts of test bed {name} have {bed.system.describe()}, not {system.describe()}",
                 f"{PROGRAM} --name {name} down removes it",
             )
         if bed.known["owner"] and not groups.members(groups.name(name, "warden")):

@@ -48,9 +48,7 @@ def arguments():
 
     up = verb("up", "start hosts h1 to hN, making what is missing")
     up.add_argument("count", metavar="N", type=int)
-    up.add_argument("--with", dest="extra", default="", metavar="PACKAGES",
-                    help="comma-separated Debian packages more; containerd brings runc and CNI")
-    mirrored(up)
+    of_template(up)
     up.add_argument("--disk", type=int, default=0, metavar="MB", help="size of each new /var/lib")
     up.add_argument("--owner", type=int, metavar="PID",
                     help="take the bed down when this process ends")
@@ -75,14 +73,19 @@ def arguments():
     verb("reboot", "reboot a host and wait for it", "host")
     verb("disk", "give /var/lib a size in MB; 0 is the machine's disk", "host", "megabytes")
     make = verb("template", "make the template and say where it is")
-    make.add_argument("--with", dest="extra", default="", metavar="PACKAGES")
-    mirrored(make)
+    of_template(make)
     verb("prune", "remove templates that neither a bed nor this checkout uses")
     return parser.parse_args()
 
 
-def mirrored(parser):
-    """Adds the flag for another Debian mirror."""
+def of_template(parser):
+    """Adds the flags that say what the hosts are, and where that comes from."""
+    parser.add_argument("--release", choices=template.RELEASES, default="",
+                        help=f"the release of Debian that hosts have (default: {template.RELEASE})")
+    parser.add_argument("--hardened", action="store_true",
+                        help="hosts as the benchmarks of CIS and STIG want them")
+    parser.add_argument("--with", dest="extra", default="", metavar="PACKAGES",
+                        help="comma-separated Debian packages more; containerd brings runc and CNI")
     parser.add_argument("--mirror", default=os.environ.get("TESTBED_MIRROR", template.MIRROR),
                         metavar="URL", help="the Debian mirror of the hosts' system")
 
@@ -116,8 +119,15 @@ def words(text):
     return sorted({word.strip() for word in text.split(",")} - {""})
 
 
+def system(chosen):
+    """What the hosts shall be; None if no flag says anything."""
+    if not (chosen.release or chosen.extra or chosen.hardened):
+        return None
+    return template.System(chosen.release or template.RELEASE, tuple(words(chosen.extra)), chosen.hardened)
+
+
 def up(chosen):
-    bed = life.up(chosen.name, chosen.count, words(chosen.extra), chosen.disk, chosen.owner,
+    bed = life.up(chosen.name, chosen.count, system(chosen), chosen.disk, chosen.owner,
                   sayer(chosen), chosen.mirror)
     if chosen.json:
         print(json.dumps(describe(bed), indent=2))
@@ -138,6 +148,8 @@ def describe(bed):
     return {
         "name": bed.name,
         "state_directory": str(bed.place),
+        "release": bed.system.release,
+        "hardened": bed.system.hardened,
         "network": f"{network.NET}.{bed.subnet}.0/24",
         "controller": {
             "ip": network.address(bed.subnet, 1),
@@ -159,13 +171,19 @@ def describe(bed):
 def table(bed):
     """The bed for people."""
     shown = describe(bed)
-    print(f"test bed {bed.name}: {shown['network']}, this machine is {shown['controller']['ip']}")
+    unusual = f", {bed.system.describe()}" if bed.system != template.System() else ""
+    print(f"test bed {bed.name}: {shown['network']}, this machine is {shown['controller']['ip']}{unusual}")
     for host in shown["hosts"]:
         notes = [host["state"]]
         notes += ["cut"] if host["cut"] else []
         notes += [f"{host['rate_mbit']} Mbit/s"] if host["rate_mbit"] else []
         print(f"  {host['name']:<5} {host['ip']:<15} {', '.join(notes)}")
     print(f"  key {shown['key']}; users {', '.join(shown['users'])}, password {PASSWORD}")
+
+
+def usual_user(bed):
+    """Who logs in if nobody is named: root may not log in to hardened hosts."""
+    return "deploy" if bed.system.hardened else "root"
 
 
 def run_flags(bed):
@@ -175,6 +193,7 @@ def run_flags(bed):
     nodes = ips[len(masters):]
     flags = [f"--masters {','.join(masters)}"]
     flags += [f"--nodes {','.join(nodes)}"] if nodes else []
+    flags += [f"--user {usual_user(bed)}"] if bed.system.hardened else []
     return " ".join([*flags, f"--pk {bed.key}", f"--known-hosts {bed.known_hosts}"])
 
 
@@ -194,7 +213,7 @@ def ssh(chosen):
     machine = life.find(bed, host)
     options = ["-i", str(bed.key), "-o", "IdentitiesOnly=yes", "-F", "none"]
     options += ["-o", f"UserKnownHostsFile={bed.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
-    os.execvp("ssh", ["ssh", *options, f"{user or 'root'}@{machine.ip}", *chosen.command])
+    os.execvp("ssh", ["ssh", *options, f"{user or usual_user(bed)}@{machine.ip}", *chosen.command])
 
 
 def execute(chosen):
@@ -287,12 +306,14 @@ def start(machine, _):
 
 
 def make_template(chosen):
-    root = template.template(words(chosen.extra), sayer(chosen), chosen.mirror)
+    root = template.template(system(chosen) or template.System(), sayer(chosen), chosen.mirror)
     print(json.dumps({"template": str(root)}) if chosen.json else root)
 
 
 def prune(_):
-    used = {bed.template.parent.name for bed in beds()} | {template.recipe([])}
+    used = {bed.template.parent.name for bed in beds()}
+    for release in template.RELEASES:
+        used |= {template.System(release, (), hardened).recipe() for hardened in (False, True)}
     for name in template.prune(used):
         print(f"removed {template.CACHE / name}")
 

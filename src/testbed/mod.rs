@@ -12,11 +12,12 @@ use imgctl_base::text::hex;
 use sha2::{Digest as _, Sha256};
 
 /// The files of the program, as they are in this folder.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("customise", include_str!("customise")),
     ("failure.py", include_str!("failure.py")),
     ("first-process", include_str!("first-process")),
     ("groups.py", include_str!("groups.py")),
+    ("harden", include_str!("harden")),
     ("keeper.py", include_str!("keeper.py")),
     ("life.py", include_str!("life.py")),
     ("machine.py", include_str!("machine.py")),

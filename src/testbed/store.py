@@ -12,6 +12,7 @@ from pathlib import Path
 
 import network
 from failure import Failed
+from template import System
 
 STATE = Path(os.environ.get("TESTBED_STATE", "/var/lib/imgctl-testbed"))
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -92,6 +93,13 @@ class Bed:
         """The root that the bed's hosts start from."""
         return Path(self.known["template"])
 
+    @property
+    def system(self):
+        """What the bed's hosts are."""
+        known = self.known
+        # A bed of an older program says less.
+        return System(known.get("release", "bookworm"), tuple(known["with"]), known.get("hardened", False))
+
     def owned(self):
         """Whether the bed has no owner or its owner lives."""
         owner = self.known.get("owner")
@@ -103,7 +111,7 @@ class Bed:
         found = [entry.name for entry in place.glob("h[0-9]*")] if place.is_dir() else []
         return sorted(found, key=lambda name: int(name[1:]))
 
-    def create(self, template, extra, owner):
+    def create(self, template, system, owner):
         """Makes the bed's folder, with a subnet that no other bed and no route here has."""
         if owner is not None:
             began = started(owner)
@@ -126,7 +134,9 @@ class Bed:
                 "name": self.name,
                 "subnet": free,
                 "template": str(template),
-                "with": extra,
+                "release": system.release,
+                "hardened": system.hardened,
+                "with": list(system.extra),
                 "owner": owner,
             }
             write(unfinished / "bed.json", json.dumps(self.known, indent=1))

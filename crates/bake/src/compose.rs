@@ -33,6 +33,9 @@ pub(crate) fn read(source: &Source, lookup: &dyn Fn(&str) -> Option<String>) -> 
     let document: Value = serde_saphyr::from_str_with_options(&source.text, options)
         .map_err(|error| wrong(error.to_string()))?;
     let document = interpolated(document, lookup, &Budget::default()).map_err(wrong)?;
+    if document.get("include").is_some_and(|include| !include.is_null()) {
+        return Err(wrong("imgctl does not follow `include`: pass each file with -f".to_owned()));
+    }
     let Some(Value::Object(services)) = document.get("services") else {
         return Err(wrong("there is no `services`".to_owned()));
     };
@@ -41,6 +44,11 @@ pub(crate) fn read(source: &Source, lookup: &dyn Fn(&str) -> Option<String>) -> 
     let mut services: Vec<_> = services.iter().collect();
     services.sort_by_key(|(name, _)| *name);
     for (name, service) in services {
+        if service.get("extends").is_some_and(|extends| !extends.is_null()) {
+            return Err(wrong(format!(
+                "service {name}: imgctl does not follow `extends`: write out what it builds"
+            )));
+        }
         let Some(build) = service.get("build").filter(|build| !build.is_null()) else {
             continue;
         };

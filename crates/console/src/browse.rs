@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use imgctl_base::error::{Context as _, Error, Kind as ErrorKind, Result};
 use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_base::image::{Digest, Platform, time::rfc3339};
+use imgctl_layer::{EntryKind, Found, LayerPath};
 use imgctl_report::console::{Candidate, encode};
 use imgctl_report::model::files::{Content, FileEntry, FilesReport, PathPart};
 use imgctl_report::model::image::ImageReport;
 use imgctl_report::model::store::{StoreReport, StoredImage};
 use imgctl_report::model::{About, Kind};
-use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::Store;
 use imgctl_store::store::images::{Image, ImageSummary, beginning, whole_tree};
 

@@ -11,12 +11,12 @@ use crate::{Inspected, cut};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest, LayerKind};
 use imgctl_base::semver::Version;
+use imgctl_layer::tree;
+use imgctl_layer::{EntryKind, Found, LayerPath};
 use imgctl_report::model::comparison::{
     Amount, Change, Comparison, FileChange, FileChanges, ImageChange, ImageVersion, LayerChange,
     NamedChange, Transfer,
 };
-use imgctl_store::layer::tree;
-use imgctl_store::layer::{EntryKind, Found, LayerPath};
 use imgctl_store::store::{Image, Store};
 use imgctl_transfer::transfer::partial::estimate;
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use imgctl_base::error::Result;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, ImageConfig, Platform, config::MAX_CONFIG};
+use imgctl_layer::LayerPath;
 use imgctl_registry::layout::paths;
 use imgctl_report::model::image::EmbeddedImage;
-use imgctl_store::layer::LayerPath;
 use imgctl_trust::sbom::contents::Contents;
 use imgctl_trust::sbom::{embedded, embedded::ROOT};
 

@@ -10,9 +10,9 @@ use crate::go_program;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers;
+use imgctl_layer::whiteout::{Marker, marker};
+use imgctl_layer::{Entry, Expected, LayerPath, Limits, scan};
 use imgctl_report::model::image as model;
-use imgctl_store::layer::whiteout::{Marker, marker};
-use imgctl_store::layer::{Entry, Expected, LayerPath, Limits, scan};
 use imgctl_trust::sbom::contents::Contents;
 use imgctl_trust::sbom::packages::{self, Budget, Package};
 
@@ -180,7 +180,7 @@ fn add(entry: &Entry, content: &mut dyn BufRead, budget: &Budget, found: &mut Fo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use imgctl_store::layer::EntryKind;
+    use imgctl_layer::EntryKind;
 
     fn put(found: &mut Found, budget: &Budget, name: &str, content: &str) -> Result<()> {
         let size = u64::try_from(content.len()).unwrap();

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::cut;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Tree};
 use imgctl_report::model::image::{FileTree, Totals};
-use imgctl_store::layer::{Entry, EntryKind, LayerPath, Tree};
 use imgctl_trust::sbom::contents::Contents;
 
 /// Maximum number of files that are listed. A browser still draws them at once.

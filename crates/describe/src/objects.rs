@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::values::{self, differences, documents};
 use crate::{Inspected, cut};
 use imgctl_base::error::Result;
+use imgctl_layer::{EntryKind, LayerPath, Tree};
 use imgctl_report::model::comparison::{Change, ChartChange, NamedChange, ObjectChange};
-use imgctl_store::layer::{EntryKind, LayerPath, Tree};
 use serde_json::Value;
 
 /// Maximum number of files that are read, and size of each in bytes.

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 /// Name of the controller in lists of hosts.
 pub const CONTROLLER: &str = "controller";
+/// Prefix of output that says what a step waits for.
+pub const WAITING: &str = "waiting: ";
 
 /// How a step or a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]

@@ -51,6 +51,13 @@ pub struct ImageLayer {
     pub registry: bool,
 }
 
+impl ImageLayer {
+    /// Whether the layer can hold `registry/`, alone or beside other files. Layers of other tools do not say so.
+    pub fn may_hold_registry(&self) -> bool {
+        self.registry || self.descriptor.layer_kind().is_none()
+    }
+}
+
 /// An image for one platform, as pipelines use it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterImage {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::operation::Operation;
-use crate::rehearsal::Rehearsal;
+use crate::rehearsal_record::Rehearsal;
 use imgctl_base::{error::Result, progress::Reporter};
 use imgctl_inplace::journal::{Event, Journal};
 use imgctl_inplace::{engine, plan::Plan};

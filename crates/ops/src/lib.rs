@@ -22,6 +22,7 @@ pub mod preview;
 mod recipients;
 pub mod registry;
 pub mod rehearsal;
+pub mod rehearsal_record;
 pub mod renewal;
 pub mod renumber;
 pub mod report;

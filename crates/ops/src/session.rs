@@ -17,6 +17,7 @@ use imgctl_host::agent::install::{self, Binaries};
 use imgctl_host::agent::remote::{Launch, Remote};
 use imgctl_host::host::login::{self, Settings};
 use imgctl_host::host::{connect::Connections, reactor::reactor};
+use imgctl_layer::LayerPath;
 use imgctl_model::clusterfile::{Clusterfile, Surroundings};
 use imgctl_model::state::{State, States};
 use imgctl_model::state_identity::StateIdentity;
@@ -27,10 +28,10 @@ use imgctl_model::{
 };
 use imgctl_registry::Client;
 use imgctl_runtime::{HostPool, ImageFiles};
+use imgctl_store::store::Store;
 use imgctl_store::store::{
     images::content, remote_layers::tree_without_registry, resolve::misspelled,
 };
-use imgctl_store::{layer::LayerPath, store::Store};
 use imgctl_transfer::transfer::pull::{Layers, Policy, PullOptions, pull};
 use imgctl_transfer::transfer::{
     self, Input, LoadOptions, arbiter::Arbiter, location, plan::Selection,

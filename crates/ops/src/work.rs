@@ -46,6 +46,7 @@ use imgctl_workflow::pipeline::{
 };
 use imgctl_workflow::pipeline::{
     files::{KeptFiles, SyncedFiles},
+    hooks,
     image_commands::Replacement,
     nodes::Wait,
 };
@@ -418,6 +419,7 @@ impl<'a> Work<'a> {
             blobs: Arc::new(store.clone()),
             delta: self.options.delta,
             source: &source,
+            hooks: &|context: &ClusterContext| hooks::of_images(context, store),
         };
         let state_store: Arc<dyn StateStore> = Arc::new(ClusterStateStore::new(
             self.state.clone(),

@@ -14,6 +14,7 @@ mod links;
 mod loaded;
 pub mod model;
 mod page;
+pub mod release_note;
 mod report;
 mod text;
 mod views;

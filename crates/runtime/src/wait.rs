@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::action::{Action, Site};
 use imgctl_base::error::{Error, Result};
+use imgctl_journal::event::WAITING;
 
 const PAUSE: Duration = Duration::from_secs(2);
-/// Prefix of lines that say what a step waits for.
-pub const WAITING: &str = "waiting: ";
 /// Time reserved before an action's timeout, so that its final message is reported.
 const MARGIN: Duration = Duration::from_secs(10);
 

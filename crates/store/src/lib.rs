@@ -2,6 +2,5 @@
 //!
 //! Must not depend on registries, builds or clusters.
 
-pub mod layer;
 pub mod mount;
 pub mod store;

@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
     use imgctl_base::progress::Silent;
-    use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
+    use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
     use imgctl_store::store::Options;
 
     fn image(store: &Store) -> Descriptor {

@@ -1,41 +1,12 @@
-//! The merged files of a cluster's rootfs and patch images, as listed by their layers, and the static
-//! Pod patches among them, which `kubeadm upgrade` applies.
+//! The patches of static Pods among the files of a cluster's images, which `kubeadm upgrade` applies.
 
 use std::{collections::BTreeMap, io::Read as _, sync::Arc};
 
-use imgctl_base::error::{Context, IoContext, Result};
-use imgctl_base::image::Digest;
-use imgctl_model::{context::ClusterContext, image::ImageKind};
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, Tree};
+use imgctl_base::error::{IoContext, Result};
+use imgctl_layer::{ContentReader, EntryKind, LayerPath};
+use imgctl_model::context::ClusterContext;
 use imgctl_store::store::Store;
-
-/// A layer of the merged tree; found entries name it by its index.
-pub(super) struct Layer {
-    pub blob: Digest,
-    pub toc: Arc<Toc>,
-}
-
-/// Merges the layers of all images of `context` but applications and registry layers. `what` is what
-/// the caller looks for, for errors.
-pub(super) fn of(
-    context: &ClusterContext,
-    store: &Store,
-    what: &str,
-) -> Result<(Tree, Vec<Layer>)> {
-    let (mut tree, mut layers) = (Tree::new(), Vec::new());
-    let images = context.images.iter();
-    for image in images.filter(|image| image.kind != ImageKind::Application) {
-        for layer in image.layers.iter().filter(|layer| !layer.registry) {
-            let toc = store
-                .toc(&layer.descriptor.digest, &layer.diff_id)
-                .context(|| format!("cannot list the {what} of image {}", image.name))?;
-            let toc = Arc::new(toc);
-            tree.apply(Arc::clone(&toc))?;
-            layers.push(Layer { blob: layer.descriptor.digest.clone(), toc });
-        }
-    }
-    Ok((tree, layers))
-}
+use imgctl_workflow::image_tree;
 
 /// The static Pods that kubeadm patches.
 const PATCHED: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"];
@@ -60,7 +31,7 @@ pub fn patches_of(
             None => return Ok(None),
         },
     };
-    let (tree, layers) = of(context, store, "patches")?;
+    let (tree, layers) = image_tree::of(context, store, "patches")?;
     let mut patches = BTreeMap::<String, String>::new();
     let Ok(folder) = tree.resolve(&LayerPath::parse(folder.as_bytes())?) else {
         return Ok(Some(patches));

@@ -5,5 +5,7 @@
 
 pub mod apps;
 pub mod backup;
+pub mod hooks;
+pub mod image_tree;
 pub mod pipeline;
 pub mod sync;

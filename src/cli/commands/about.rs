@@ -8,10 +8,11 @@ use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
 
-use crate::cli::{completion, context::Context, overview};
+use crate::cli::{completion, overview};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
 use imgctl_base::text::escape;
+use imgctl_frontend::context::Context;
 use imgctl_ops::maintain;
 
 /// Show the version, and with --cluster those of Kubernetes and the container runtimes

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ExactClusterArg, HostsArgs, StateArgs, WorkArgs};
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::{ExactClusterArg, HostsArgs, StateArgs, WorkArgs};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::adopt::{self as operation, AdoptRequest};
 
 /// Manage a cluster that kubeadm made, or whose controller was lost

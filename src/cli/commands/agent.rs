@@ -10,13 +10,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cli::context::Context;
-use crate::ui::edge;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_frontend::context::Context;
 use imgctl_host::agent::protocol::{Checkout, InventoryQuestion, Run, SwitchTree};
 use imgctl_host::agent::{balancer, execution, peers, server, tree};
 use imgctl_ops::renewal;
 use imgctl_registry::server::signalled;
+use imgctl_ui::edge;
 
 /// Serve a controller on this host, or balance connections to the API (started by imgctl itself)
 #[derive(Args, Debug)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{
+use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::{
     DesiredArgs, PeersArgs, StateArgs, ValuesArgs, WaitArgs, WorkArgs,
 };
-use crate::cli::source_options::SourceArgs;
-use crate::cli::upgrade_choices::checked_windows;
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use imgctl_base::error::Result;
+use imgctl_frontend::source_options::SourceArgs;
+use imgctl_frontend::upgrade_choices::checked_windows;
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::install::{self, Application};
 use imgctl_ops::upgrade::SettingsChoices;
 

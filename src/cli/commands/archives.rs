@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::archive_output::{OutputArgs, output};
 use crate::cli::commands::bundle::create_bundle;
-use crate::cli::image_options::{GateArg, PlatformArg};
-use crate::cli::{context::Context, names::references};
-use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Verdict;
-use imgctl_store::layer::Compression;
+use imgctl_frontend::archive_output::{OutputArgs, output};
+use imgctl_frontend::image_options::{GateArg, PlatformArg};
+use imgctl_frontend::{context::Context, names::references};
+use imgctl_layer::Compression;
 use imgctl_store::mount;
 use imgctl_transfer::edit::bundle::CreateOptions;
 use imgctl_transfer::transfer::{
     self, Archive, ArchiveFormat, Input, LoadOptions, Request, SaveOptions,
 };
+use imgctl_ui::edge::Stdout;
 
 /// Save images to an archive or a directory
 #[derive(Args, Debug)]
@@ -242,7 +242,7 @@ pub(crate) fn export(args: &ExportArgs, context: &Context) -> Result<()> {
                 .hint("redirect stdout, or pass -o FILE"));
         }
         let none = Compression::None;
-        return mount::tar_export::to_writer(store, &image, Stdout::new(), none, reporter)
+        return mount::tar_export::to_writer(store, &image, Stdout::open(), none, reporter)
             .map(drop);
     }
     // A device or a pipe cannot be a directory.

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::signed_images::remote_image;
-use crate::cli::{context::Context, image_options::PlatformArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::Reference;
+use imgctl_frontend::signed_images::remote_image;
+use imgctl_frontend::{
+    context::Context, image_options::PlatformArg, registry_options::RegistryArgs,
+};
 use imgctl_registry::Target;
 use imgctl_trust::{payload::expanded, provenance};
 use imgctl_trust::{

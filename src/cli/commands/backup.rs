@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, HostsArgs, StateArgs, WaitArgs, WorkArgs};
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::{ClusterArg, HostsArgs, StateArgs, WaitArgs, WorkArgs};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::backup::{self, BackupRequest};
 use imgctl_ops::restore::{self, RestoreRequest};
 

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::cli::commands::bake_builds::Builds;
 use crate::cli::commands::bake_flags::Common;
 use crate::cli::commands::bake_rights::Rights;
-use crate::cli::context::Context;
-use crate::cli::mirror_options::MirrorArgs;
-use crate::cli::names::split;
-use crate::cli::registry_options::RegistryArgs;
-use crate::ui::table::Table;
 use imgctl_bake::{Bake, Form, Override, Source, Target, Variable};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic;
 use imgctl_base::image::Platform;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::mirror_options::MirrorArgs;
+use imgctl_frontend::names::split;
+use imgctl_frontend::registry_options::RegistryArgs;
+use imgctl_ui::table::Table;
 
 /// Maximum size of a bake file, in bytes.
 const LONGEST: u64 = 4 << 20;

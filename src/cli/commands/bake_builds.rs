@@ -12,13 +12,13 @@ use crate::cli::commands::bake_flags::{self, Common};
 use crate::cli::commands::bake_rights::Rights;
 use crate::cli::commands::build::{self, BuildArgs, Made, Ready};
 use crate::cli::commands::{build_options, build_output};
-use crate::cli::context::Context;
-use crate::cli::mirror_options::MirrorArgs;
-use crate::cli::registry_options::RegistryArgs;
 use imgctl_bake::Target;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::progress::{Reporter, Task, Unit};
 use imgctl_build::build::{Built, Turns};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::mirror_options::MirrorArgs;
+use imgctl_frontend::registry_options::RegistryArgs;
 
 /// The targets of one command, in an order in which each follows those that it needs.
 pub(crate) struct Builds<'a> {

@@ -8,11 +8,11 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::commands::keys::{PasswordArg, private, public};
-use crate::cli::signing_options::{IdentityArgs, ServiceArgs, read};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::image::{Digest, Hasher};
+use imgctl_frontend::signing_options::{IdentityArgs, ServiceArgs, read};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
 use imgctl_trust::verify::Trust;
 use imgctl_trust::{
     blob,

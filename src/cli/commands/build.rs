@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 pub(crate) use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::build_inputs::Inputs;
 use crate::cli::commands::build_reports::Reports;
-use crate::cli::context::Context;
-use crate::ui::edge::Stdout;
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_build::build::deliver::{deliver, export_cache};
 use imgctl_build::build::{self, Built};
+use imgctl_frontend::context::Context;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::publish::Published;
+use imgctl_ui::edge::Stdout;
 
 /// Builds the image and brings it where it is wanted, or checks the Kubefile.
 pub(crate) fn run(args: &BuildArgs, context: &Context) -> Result<()> {
@@ -95,7 +95,7 @@ impl Ready {
         let store = context.store()?;
         let Inputs { options, outputs, client, before } = &self.inputs;
         outputs.write_documents(&built, context)?;
-        let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::new()) };
+        let stdout = || -> Box<dyn Write + Send> { Box::new(Stdout::open()) };
         let published = deliver(store, client, &built, &outputs.delivery, &stdout, reporter)?;
         if let Some(path) = &self.iidfile {
             write(path, &built.image_id.to_string())?;

@@ -8,10 +8,10 @@ use crate::cli::commands::{
     build_cache::CacheArgs, build_embedding::EmbedArgs, build_output::OutputArgs,
     build_overrides::OverrideArgs, build_reports::ReportArgs,
 };
-use crate::cli::{
+use imgctl_base::error::{Error, Result};
+use imgctl_frontend::{
     image_options::PolicyArg, mirror_options::MirrorArgs, registry_options::RegistryArgs,
 };
-use imgctl_base::error::{Error, Result};
 
 /// Build an image from a Kubefile
 #[derive(Args, Debug)]

@@ -7,10 +7,10 @@ use std::path::Path;
 use clap::Args;
 
 use crate::cli::commands::keys::{self, PasswordArg};
-use crate::cli::{cache_spec::Spec, context::Context, duration, environment::Environment};
 use imgctl_base::error::Result;
 use imgctl_build::cache::options::DEFAULT_AGE;
 use imgctl_build::cache::{CacheOptions, Mode, Signer, Source, Target, Trust};
+use imgctl_frontend::{cache_spec::Spec, context::Context, duration, environment::Environment};
 use imgctl_trust::PublicKey;
 
 /// Caches that a build shares with builds on other machines.

@@ -5,12 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::cli::commands::build_embedding;
-use crate::cli::context::Context;
-use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
 use imgctl_base::progress::Reporter;
 use imgctl_build::build::outline::{self, Answer, Lines, Need, Outline, Target};
 use imgctl_build::build::{Checked, Options, embedding};
+use imgctl_frontend::context::Context;
+use imgctl_ui::table::Table;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::ui::table::{Table, human};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_build::build::embedding::{Report, ReportedImage};
 use imgctl_build::build::options::{EmbedOptions, LockUse};
 use imgctl_embed::search::{self, SearchOptions};
 use imgctl_embed::{Skipped, plan::Naming};
+use imgctl_frontend::context::Context;
+use imgctl_ui::table::{Table, human};
 
 /// Kubernetes version that charts are rendered for unless `--kube-version` sets another one.
 const KUBERNETES: &str = "v1.34.0";

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use crate::cli::names::given;
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::names::given;
 
 /// The address by which a step reaches this machine.
 const GATEWAY: &str = "host-gateway";

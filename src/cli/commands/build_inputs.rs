@@ -5,11 +5,11 @@ use crate::cli::commands::build_call::{self, Call, Method};
 use crate::cli::commands::build_options;
 use crate::cli::commands::build_output::{self, Outputs};
 use crate::cli::commands::build_reports::Reports;
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_build::build::{self, Options};
 use imgctl_build::report::Before;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::registry_options::RegistryArgs;
 use imgctl_registry::Client;
 
 /// What a build needs.

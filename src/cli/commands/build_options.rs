@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::commands::build_args::{BuildArgs, Format};
 use crate::cli::commands::build_hosts;
-use crate::cli::image_options::{parsed, platform_of};
-use crate::cli::names::{given, pairs, pairs_or_environment, references, split};
-use crate::cli::{context::Context, environment::Environment};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::Platform;
 use imgctl_build::build::options::{
     Attestations, ContextSource, NamedContext, NamedContexts, Network, SecretSource,
 };
-use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns};
-use imgctl_store::layer::Compression;
+use imgctl_build::build::{BaseImages, Format as BuildFormat, Options, Turns, commit_time};
+use imgctl_frontend::image_options::{parsed, platform_of};
+use imgctl_frontend::names::{given, pairs, pairs_or_environment, references, split};
+use imgctl_frontend::{context::Context, environment::Environment};
+use imgctl_layer::Compression;
 
 /// Resolves every value that a build depends on.
 pub(crate) fn resolve(args: &BuildArgs, context: &Context) -> Result<Options> {
@@ -203,21 +203,6 @@ fn timestamp(args: &BuildArgs, environment: &Environment) -> Result<Option<i64>>
     text.parse().map(Some).map_err(|_| {
         Error::usage(format!("the variable SOURCE_DATE_EPOCH is `{text}`"))
             .hint("set it to a number of seconds since 1970")
-    })
-}
-
-fn commit_time(directory: &Path) -> Result<i64> {
-    let output = std::process::Command::new("git")
-        .arg("-C")
-        .arg(directory)
-        .args(["log", "-1", "--format=%ct"])
-        .output()
-        .doing(|| "cannot run git for --reproducible".to_owned())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().map_err(|_| {
-        Error::usage(format!("--reproducible: {} has no git commit", directory.display()))
-            .caused_by(Error::failed(String::from_utf8_lossy(&output.stderr).trim()))
-            .hint("pass --timestamp SECONDS instead")
     })
 }
 

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{
-    context::Context,
-    names::{csv, given, references},
-};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::image::Reference;
 use imgctl_build::build::deliver::{Delivery, Export, To};
 use imgctl_build::build::options::{Attestations, Detail, Form};
 use imgctl_build::build::{Built, Format, Options};
-use imgctl_store::layer::Compression;
+use imgctl_frontend::{
+    context::Context,
+    names::{csv, given, references},
+};
+use imgctl_layer::Compression;
 use imgctl_transfer::transfer::{ArchiveFormat, publish::Place};
 use imgctl_trust::provenance;
 use imgctl_trust::sbom::{Sbom, SbomOptions};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::cli::{environment::Environment, names::pairs_or_environment};
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_build::build::options::Overrides;
+use imgctl_frontend::{environment::Environment, names::pairs_or_environment};
 
 /// Maximum size of a file of arguments, in bytes.
 const MAX_FILE: u64 = 1 << 20;

@@ -9,16 +9,16 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::report_output::ImagePage;
-use crate::cli::{context::Context, environment::Environment};
-use crate::ui::ci::{Annotation, Region, System};
-use crate::ui::edge::reader_is_gone;
 use imgctl_base::error::{Error, IoContext as _, Result};
 use imgctl_base::fs::output::{self, Durability};
 use imgctl_base::progress::Reporter;
 use imgctl_base::text::Lines;
 use imgctl_build::build::{Built, Checked, Options};
 use imgctl_build::report::{self, Before, BuildSummary, Finding};
+use imgctl_frontend::report_output::ImagePage;
+use imgctl_frontend::{context::Context, environment::Environment};
+use imgctl_ui::ci::{Annotation, Region, System};
+use imgctl_ui::edge::reader_is_gone;
 
 /// Maximum size of a step summary; GitHub refuses a larger one as a whole.
 const MAX_SUMMARY: u64 = 1 << 20;

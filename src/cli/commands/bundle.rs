@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::archive_output::{OutputArgs, output};
 use crate::cli::commands::bundle_verify;
-use crate::cli::{context::Context, image_options::GateArg};
-use crate::ui::table::human;
 use imgctl_base::{error::Result, image::Verdict, text::Lines};
+use imgctl_frontend::archive_output::{OutputArgs, output};
+use imgctl_frontend::{context::Context, image_options::GateArg};
 use imgctl_transfer::edit::bundle::{self, ApplyOptions, Bundle, CreateOptions};
 use imgctl_transfer::transfer::{Archive, arbiter::Arbiter};
+use imgctl_ui::table::human;
 
 /// Transfer updates that hold only what an image adds to an older one
 #[derive(Args, Debug)]

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::ui::table::human;
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::context::Context;
 use imgctl_transfer::edit::check::{self, Checked};
 use imgctl_transfer::transfer::Archive;
+use imgctl_ui::table::human;
 
 /// Check every digest of an archive without loading it
 #[derive(Args, Debug)]

@@ -4,14 +4,14 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::cache_spec::Spec;
 use crate::cli::commands::store::age;
-use crate::cli::format::{Listing as Table, Row};
-use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
-use crate::ui::table::{ago, human, now};
 use imgctl_base::error::Result;
 use imgctl_base::image::time::rfc3339;
 use imgctl_build::cache::{self, Limits, Listing, Place, Pruned, Record};
+use imgctl_frontend::cache_spec::Spec;
+use imgctl_frontend::format::{Listing as Table, Row};
+use imgctl_frontend::{context::Context, duration, registry_options::RegistryArgs};
+use imgctl_ui::table::{ago, human, now};
 
 const DAY: i64 = 86_400;
 

@@ -4,13 +4,13 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::cluster_options::{ClusterArg, WorkArgs};
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use crate::ui::table::Table;
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::cluster_options::{ClusterArg, WorkArgs};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::maintain::{self, Certificates, Renewal, Timers, renew_certificates, timers};
 use imgctl_ops::rotation::{Rotation, rotate};
 use imgctl_runtime::certificates::{inspect::Certificate, validity};
+use imgctl_ui::table::Table;
 
 /// Show or renew certificates, or add names to the API server's certificate
 #[derive(Args, Debug)]

@@ -3,15 +3,15 @@
 
 use clap::Args;
 
-use crate::cli::cluster_options::{
+use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::{
     self, ClusterArg, DesiredArgs, ExactClusterArg, HostsArgs, PeersArgs, StateArgs, WaitArgs,
     WorkArgs,
 };
-use crate::cli::drain_options::DrainArgs;
-use crate::cli::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
-use crate::cli::source_options::SourceArgs;
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
-use imgctl_base::error::Result;
+use imgctl_frontend::drain_options::DrainArgs;
+use imgctl_frontend::kubeconfig_options::{ApplicationArgs, KubeconfigArgs, PruneArgs};
+use imgctl_frontend::source_options::SourceArgs;
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::apps::{self, AppInstallation, AppRemoval};
 use imgctl_ops::install::{self, Installation};
 use imgctl_ops::maintain::{self, TearDown, Uninstallation};

@@ -3,13 +3,13 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::cluster_options::controller;
-use crate::cli::context::Context;
-use crate::cli::format::{Listing, Row};
-use crate::ui::table::{ago, now};
 use imgctl_base::error::Result;
 use imgctl_base::image::time::parse_rfc3339;
+use imgctl_frontend::cluster_options::controller;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::format::{Listing, Row};
 use imgctl_ops::clusters::{self, KnownCluster};
+use imgctl_ui::table::{ago, now};
 
 /// List the clusters of this machine
 #[derive(Args, Debug)]

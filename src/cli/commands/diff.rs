@@ -4,13 +4,14 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::cli::archive_output::outer_compression;
 use crate::cli::commands::bundle::create_bundle;
-use crate::cli::image_options::{GateArg, PlatformArg};
-use crate::cli::release_note::{Form, release_note};
-use crate::cli::{context::Context, file_changes::Trees};
+use crate::cli::file_changes::Trees;
 use imgctl_base::error::{Error, Result};
 use imgctl_describe as describe;
+use imgctl_frontend::archive_output::outer_compression;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::image_options::{GateArg, PlatformArg};
+use imgctl_report::release_note::{Form, release_note};
 use imgctl_transfer::edit::bundle::CreateOptions;
 
 /// Show what a new version of an image changes

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::image_options::{GateArg, PlatformArg, PolicyArg, platform, platform_of};
-use crate::cli::names::{pairs, references};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::{Platform, Reference, Verdict};
 use imgctl_build::build::base_image::BaseImages;
-use imgctl_store::layer::Compression;
+use imgctl_frontend::image_options::{GateArg, PlatformArg, PolicyArg, platform, platform_of};
+use imgctl_frontend::names::{pairs, references};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
+use imgctl_layer::Compression;
 use imgctl_transfer::edit::annotate::{self, Changes};
 use imgctl_transfer::edit::merge::{self, MergeOptions};
 use imgctl_transfer::edit::rebase::{self, BASE_DIGEST, BASE_NAME, Called};

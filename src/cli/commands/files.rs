@@ -8,13 +8,13 @@ use base64::Engine as _;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::names::{image_and_path, nearest, printable, quote};
-use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::{edge::Stdout, results::Results, table::one_line};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Descriptor, LayerKind, time::rfc3339};
-use imgctl_store::layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
+use imgctl_frontend::names::{image_and_path, nearest, printable, quote};
+use imgctl_frontend::{context::Context, image_options::PlatformArg};
+use imgctl_layer::{ContentReader, Entry, EntryKind, Found, LayerPath, Tree};
 use imgctl_store::store::{Image, Store, images::whole_tree};
+use imgctl_ui::{edge::Stdout, results::Results, table::one_line};
 
 /// List files in an image, without mounting it
 #[derive(Args, Debug)]
@@ -281,7 +281,7 @@ fn print(store: &Store, image: &Image, tree: &Tree, name: &str, path: &LayerPath
     let toc = Arc::new(store.toc(&layer.digest, diff_id)?);
     let mut reader = ContentReader::new(store.open_blob(&layer.digest)?, toc)?;
     let mut content = reader.open(found.entry)?;
-    io::copy(&mut content, &mut Stdout::new())
+    io::copy(&mut content, &mut Stdout::open())
         .doing(|| format!("cannot print {path} of {name}"))?;
     Ok(())
 }

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::format::{Listing, Row};
-use crate::cli::{context::Context, image_options::PlatformArg};
-use crate::ui::table::{Table, ago, cut, human, now};
 use imgctl_base::error::Result;
 use imgctl_base::image::{
     Descriptor, Digest, History, ImageConfig, LayerKind, time::parse_rfc3339,
 };
 use imgctl_base::settings::{Setting, Settings};
 use imgctl_base::text::Lines;
+use imgctl_frontend::format::{Listing, Row};
+use imgctl_frontend::{context::Context, image_options::PlatformArg};
 use imgctl_store::store::Image;
+use imgctl_ui::table::{Table, ago, cut, human, now};
 
 /// Show the history of an image, newest step first
 #[derive(Args, Debug)]

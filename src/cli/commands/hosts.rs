@@ -8,15 +8,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::{context::Context, ssh_options::HostArgs};
-use crate::ui::edge;
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::progress::Unit;
+use imgctl_frontend::{context::Context, ssh_options::HostArgs};
 use imgctl_host::host::connect::Connections;
 use imgctl_host::host::transport::{Ended, Privilege, Source, Transport, follow};
 use imgctl_host::host::upload::{Place, SentTree, at_home, send_tree, upload_to};
 use imgctl_model::context::Host;
 use imgctl_ops::hosts::{for_each, sum_up};
+use imgctl_ui::edge;
 
 /// Maximum number of pieces of output that a host buffers while it waits for earlier hosts; a full
 /// buffer blocks the command.

@@ -3,13 +3,13 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::format::{Listing, Row};
-use crate::ui::table::{ago, human, now};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::reference::TREES_REGISTRY;
 use imgctl_base::image::{Digest, Reference, time::parse_rfc3339};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::format::{Listing, Row};
 use imgctl_store::store::{Store, images::ImageSummary};
+use imgctl_ui::table::{ago, human, now};
 
 /// List images
 #[derive(Args, Debug)]

@@ -6,17 +6,17 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::commands::recipe;
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
-use crate::ui::table::counted;
 use imgctl_base::error::Result;
 use imgctl_base::suggest::closest;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::registry_options::RegistryArgs;
 use imgctl_recipe::catalogue::{Catalogue, Recipe};
 use imgctl_recipe::chart::{Chart, Source};
 use imgctl_recipe::choice::{CHART, DEFAULT, NO_NETWORK, Request, release};
 use imgctl_recipe::declaration::Group;
 use imgctl_recipe::init::{Made, Order, add, check_new, init};
 use imgctl_registry::chart::{RemoteChart, is_address, take};
+use imgctl_ui::table::counted;
 
 /// Answers to the question for charts that mean none.
 const NO_CHARTS: [&str; 3] = ["", "none", "-"];

@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::commands::history::{self, View};
-use crate::cli::{
+use imgctl_base::error::{Context as _, Error, Result};
+use imgctl_base::image::{Reference, manifest::MAX_DOCUMENT};
+use imgctl_frontend::{
     context::Context, format::print_each, image_options::PlatformArg,
     registry_options::RegistryArgs,
 };
-use imgctl_base::error::{Context as _, Error, Result};
-use imgctl_base::image::{Reference, manifest::MAX_DOCUMENT};
 use imgctl_transfer::transfer::plan::{Plain, Platforms};
 use imgctl_transfer::transfer::{copy::Copier, location::Location};
 

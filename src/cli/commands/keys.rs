@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::context::Context;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::output::{self, Durability};
+use imgctl_frontend::context::Context;
 use imgctl_registry::credentials::Secret;
 use imgctl_trust::{PrivateKey, PublicKey, policy};
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::context::Context;
-use crate::ui::edge::Stdout;
 use imgctl_base::error::Result;
+use imgctl_frontend::context::Context;
+use imgctl_ui::edge::Stdout;
 use imgctl_workflow::apps::{
     wrapper,
     wrapper::{Call, Tool},
@@ -60,5 +60,5 @@ pub(crate) fn run(args: &WrapperArgs, context: &Context) -> Result<()> {
         objects: environment.path(wrapper::OBJECTS),
         namespace: namespace.map(str::to_owned),
     };
-    wrapper::run(&call, &mut std::io::stdin().lock(), &mut Stdout::new())
+    wrapper::run(&call, &mut std::io::stdin().lock(), &mut Stdout::open())
 }

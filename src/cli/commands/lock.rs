@@ -6,15 +6,15 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::commands::keys::public;
-use crate::cli::context::Context;
-use crate::cli::mirror_options::MirrorArgs;
-use crate::cli::signing_options::IdentityArgs;
-use crate::ui::table::{Table, counted};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_build::build::lock_file;
 use imgctl_build::build::publisher::{self, Outcome, Verdict};
 use imgctl_embed::lock::{Given, LOCK_FILE, Lock};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::mirror_options::MirrorArgs;
+use imgctl_frontend::signing_options::IdentityArgs;
 use imgctl_trust::verify::Trust;
+use imgctl_ui::table::{Table, counted};
 
 /// Show imgctl.lock, and verify it with the publishers' checksums
 #[derive(Args, Debug)]

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::context::Context;
-use crate::cli::registry_options::{Concealed, RegistryArgs, ask_password};
-use crate::ui::terminal::Level;
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::registry_options::{Concealed, RegistryArgs, ask_password};
 use imgctl_registry::Client;
 use imgctl_registry::credentials::{Credentials, Key, Login, Secret};
+use imgctl_ui::terminal::Level;
 
 /// Maximum length of a password, in bytes; some tokens come close to it.
 const LONGEST_PASSWORD: u64 = 64 << 10;

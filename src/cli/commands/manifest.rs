@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::cli::commands::manifest_members::{DetailArgs, choice, members};
 use crate::cli::commands::{push, rmi};
-use crate::cli::{context::Context, image_options::GateArg, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{self, Descriptor, Digest, Reference};
+use imgctl_frontend::{context::Context, image_options::GateArg, registry_options::RegistryArgs};
 use imgctl_transfer::transfer::manifest_list::{self, Details, ManifestList};
 use imgctl_transfer::transfer::{
     location::Location, registry::RegistrySource, source::ImageSource,

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 
 use clap::Args;
 
-use crate::cli::{
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_base::image::Reference;
+use imgctl_frontend::{
     context::Context, image_options::platform_of, names::strict_pairs,
     registry_options::RegistryArgs,
 };
-use imgctl_base::error::{Error, Kind, Result};
-use imgctl_base::image::Reference;
 use imgctl_transfer::transfer::location::Location;
 use imgctl_transfer::transfer::manifest_list::{Choice, Details, Member, in_registry, in_store};
 

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::format::{Listing, Row};
-use crate::cli::image_options::{GateArg, PlatformArg};
-use crate::cli::{context::Context, names::pairs_or_environment};
-use crate::ui::table::{ago, now};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Verdict, time::parse_rfc3339};
+use imgctl_frontend::format::{Listing, Row};
+use imgctl_frontend::image_options::{GateArg, PlatformArg};
+use imgctl_frontend::{context::Context, names::pairs_or_environment};
 use imgctl_store::mount::{self, Backend, CreateOptions, Listed, Record, State};
 use imgctl_template::Missing;
+use imgctl_ui::table::{ago, now};
 
 /// Mount an image as a directory and print its path
 #[derive(Args, Debug)]

@@ -7,8 +7,8 @@ use crate::cli::commands::apply::{self, ApplyArgs};
 use crate::cli::commands::backup::{self, BackupArgs, RestoreArgs};
 use crate::cli::commands::cluster::{self, AddArgs, DeleteArgs, ResetArgs, RunArgs, UninstallArgs};
 use crate::cli::commands::renumber::{self, RenumberArgs};
-use crate::cli::context::Context;
 use imgctl_base::error::Result;
+use imgctl_frontend::context::Context;
 
 /// Show what a command would do on which hosts, without changing anything
 #[derive(Args, Debug)]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::cluster_options::{
-    ClusterArg, ClusterSshArgs, DesiredArgs, ExactClusterArg, HostsArgs, PeersArgs, ValuesArgs,
-};
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Context as _, IoContext, Result};
 use imgctl_base::fs::output::{self, Durability};
+use imgctl_frontend::cluster_options::{
+    ClusterArg, ClusterSshArgs, DesiredArgs, ExactClusterArg, HostsArgs, PeersArgs, ValuesArgs,
+};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_model::{clusterfile, clusterfile::Clusterfile};
 use imgctl_model::{image::check_together, local_addresses};
 use imgctl_ops::preview::{self, Origin, RenderRequest, default_documents};

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::image_options::{PlatformsArg, PolicyArg};
-use crate::cli::registry_options::{Concealed, RegistryArgs};
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::quote::quote;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::image_options::{PlatformsArg, PolicyArg};
+use imgctl_frontend::registry_options::{Concealed, RegistryArgs};
 use imgctl_registry::Client;
 use imgctl_transfer::transfer::engine::{CopyOptions, JOBS};
 use imgctl_transfer::transfer::pull::{self, PullOptions, Pulled};

@@ -7,10 +7,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::commands::rmi::remove;
-use crate::cli::context::Context;
-use crate::cli::image_options::{PushFlags, parsed};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::image::{Digest, Reference, reference::LOCAL_REGISTRY};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::image_options::{PushFlags, parsed};
 use imgctl_store::store::Named;
 use imgctl_transfer::transfer::push::{self, Destination, PushOptions, PushReport};
 use imgctl_transfer::transfer::{location::Location, manifest_list, plan::Platforms};

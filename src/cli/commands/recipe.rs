@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::context::Context;
-use crate::cli::format::{Listing, Row};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::text::Lines;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::format::{Listing, Row};
 use imgctl_recipe::catalogue::{Catalogue, Recipe};
 use imgctl_recipe::choice::release;
 use imgctl_recipe::declaration::Release;

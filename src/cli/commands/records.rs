@@ -6,14 +6,14 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::cli::cluster_options::{ClusterArg, data_root, runtime_root};
-use crate::cli::context::Context;
-use crate::ui::table::{Table, counted, one_line};
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::cluster_options::{ClusterArg, data_root, runtime_root};
+use imgctl_frontend::context::Context;
 use imgctl_journal::{Past, past};
 use imgctl_model::{
     clusterfile::is_confidential, context::ClusterContext, desired, image::ClusterImage,
 };
+use imgctl_ui::table::{Table, counted, one_line};
 use imgctl_workflow::pipeline::step::journals;
 
 /// Show the recorded runs of a cluster, or the steps of one run

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 
-use crate::cli::cluster_options::{ClusterArg, HostsArgs, WaitArgs, WorkArgs};
 use crate::cli::commands::testbed;
-use crate::cli::context::Context;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::ssh_options::SshArgs;
-use crate::cli::upgrade_choices::ChoiceArgs;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_frontend::cluster_options::{ClusterArg, HostsArgs, WaitArgs, WorkArgs};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::registry_options::RegistryArgs;
+use imgctl_frontend::ssh_options::SshArgs;
+use imgctl_frontend::upgrade_choices::ChoiceArgs;
 use imgctl_model::clusterfile::Ssh;
 use imgctl_model::desired::HostFlags;
 use imgctl_ops::rehearsal::{self, Address, CopyHosts, RehearsalRequest};

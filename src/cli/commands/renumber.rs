@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::cli::cluster_options::{ClusterArg, WorkArgs};
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::{ClusterArg, WorkArgs};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_model::renumber::Renumbering;
 use imgctl_ops::renumber::{self, Renumber};
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::context::Context;
-use crate::cli::image_options::PlatformArg;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::report_output::{GENERATOR, ReportOutput, created};
-use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Error, IoContext as _, Result};
+use imgctl_frontend::cluster_options::ClusterArg;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::image_options::PlatformArg;
+use imgctl_frontend::registry_options::RegistryArgs;
+use imgctl_frontend::report_output::{GENERATOR, ReportOutput, created};
+use imgctl_frontend::ssh_options::SshArgs;
 use imgctl_ops::report::{RunRequest, of_cluster, of_run, read_plan};
 use imgctl_report::{Loaded, Report};
 

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::context::Context;
-use crate::cli::names::quote;
-use crate::cli::registry_options::RegistryArgs;
-use crate::cli::ssh_options::SshArgs;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest};
+use imgctl_frontend::context::Context;
+use imgctl_frontend::names::quote;
+use imgctl_frontend::registry_options::RegistryArgs;
+use imgctl_frontend::ssh_options::SshArgs;
 use imgctl_ops::state;
 use imgctl_store::mount;
 use imgctl_store::store::Named;

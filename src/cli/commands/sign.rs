@@ -6,11 +6,11 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::commands::keys::{PasswordArg, private, public};
-use crate::cli::signed_images::{Located, located};
-use crate::cli::signing_options::{IdentityArgs, ServiceArgs};
-use crate::cli::{context::Context, names::strict_pairs, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::Reference;
+use imgctl_frontend::signed_images::{Located, located};
+use imgctl_frontend::signing_options::{IdentityArgs, ServiceArgs};
+use imgctl_frontend::{context::Context, names::strict_pairs, registry_options::RegistryArgs};
 use imgctl_trust::{
     sign,
     sign::{SignOptions, Signing},

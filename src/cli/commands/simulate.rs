@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{context::Context, front_end};
-use crate::ui::hosts_view::JsonEvents;
 use imgctl_base::error::{IoContext, Result};
+use imgctl_frontend::{context::Context, front_end};
 use imgctl_journal::event::{Listener, NullListener};
 use imgctl_journal::{interrupt::Interrupt, past};
 use imgctl_model::redact::of_cluster;
+use imgctl_ui::hosts_view::JsonEvents;
 use imgctl_workflow::pipeline::executor::{Options, Surroundings, execute};
 use imgctl_workflow::pipeline::step::{PlanView, journals};
 use imgctl_workflow::pipeline::testing::{

@@ -3,12 +3,12 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::context::Context;
-use crate::ui::table::counted;
 use imgctl_base::error::Result;
 use imgctl_base::text::Lines;
+use imgctl_frontend::cluster_options::ClusterArg;
+use imgctl_frontend::context::Context;
 use imgctl_ops::state;
+use imgctl_ui::table::counted;
 
 /// Show, encrypt and decrypt what this machine stores of a cluster
 #[derive(Args, Debug)]

@@ -5,10 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::context::Context;
-use crate::cli::{front_end, registry_options::RegistryArgs, ssh_options::SshArgs, status_view};
 use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::ClusterArg;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::{
+    front_end, registry_options::RegistryArgs, ssh_options::SshArgs, status_view,
+};
 use imgctl_journal::interrupt::Interrupt;
 use imgctl_ops::{maintain, maintain::ClusterStatus, session::Session, watch};
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::format::{Listing, Row};
-use crate::cli::names::references;
-use crate::cli::{context::Context, duration, image_options::GateArg};
-use crate::ui::table::{Table, counted, human};
 use imgctl_base::error::{Error, Kind, Result};
+use imgctl_frontend::format::{Listing, Row};
+use imgctl_frontend::names::references;
+use imgctl_frontend::{context::Context, duration, image_options::GateArg};
 use imgctl_store::mount;
 use imgctl_store::store;
 use imgctl_store::store::prune::{Class, PruneOptions, PrunePlan};
 use imgctl_store::store::scrub::{Problem, ScrubOptions};
+use imgctl_ui::table::{Table, counted, human};
 
 /// Add names to an image
 #[derive(Args, Debug)]

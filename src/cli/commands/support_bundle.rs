@@ -6,14 +6,14 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::{
+use imgctl_base::error::Result;
+use imgctl_frontend::cluster_options::ClusterArg;
+use imgctl_frontend::{
     context::Context, duration, registry_options::RegistryArgs, ssh_options::SshArgs,
 };
-use crate::ui::table::{Table, human};
-use imgctl_base::error::Result;
 use imgctl_ops::front_end::Consent;
 use imgctl_ops::support::{self, Collected, Item, Steps, SupportRequest};
+use imgctl_ui::table::{Table, human};
 
 /// Collect logs, records and facts of a cluster for a bug report
 #[derive(Args, Debug)]

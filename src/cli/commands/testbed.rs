@@ -6,11 +6,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::context::Context;
 use crate::testbed;
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::context::Context;
 
 /// Where templates and the program are, unless `TESTBED_CACHE` says otherwise.
 const CACHE: &str = "/var/cache/imgctl-testbed";
@@ -68,6 +68,7 @@ enum Verb {
 Examples:
   sudo imgctl testbed up 3
   sudo imgctl testbed up 2 --with containerd --disk 4000
+  sudo imgctl testbed up 3 --release trixie --hardened
   sudo imgctl testbed up 3 --mirror http://mirror.example.com/debian
   sudo imgctl testbed up 3 --name other")]
 struct UpArgs {
@@ -87,8 +88,36 @@ struct UpArgs {
     owner: Option<u32>,
 }
 
+/// A release of Debian, as its mirrors call it.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Release {
+    Bullseye,
+    Bookworm,
+    Trixie,
+    Forky,
+}
+
+impl std::fmt::Display for Release {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Bullseye => "bullseye",
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+            Self::Forky => "forky",
+        })
+    }
+}
+
 #[derive(Args, Debug)]
 struct TemplateOptions {
+    /// Release of Debian that the hosts have [default: bookworm]
+    #[arg(long, value_name = "RELEASE")]
+    release: Option<Release>,
+
+    /// Set the hosts up as the benchmarks of CIS and STIG want them
+    #[arg(long)]
+    hardened: bool,
+
     /// Further Debian packages, separated by commas; containerd brings runc and CNI plugins
     #[arg(long, value_name = "PACKAGES")]
     with: Option<String>,
@@ -306,7 +335,10 @@ impl Words {
     }
 
     fn template(self, options: &TemplateOptions) -> Self {
-        self.option("--with", options.with.as_ref()).option("--mirror", options.mirror.as_ref())
+        self.option("--release", options.release)
+            .flag("--hardened", options.hardened)
+            .option("--with", options.with.as_ref())
+            .option("--mirror", options.mirror.as_ref())
     }
 }
 
@@ -409,6 +441,7 @@ mod tests {
             ("rate controller 0", "rate controller 0"),
             ("disk 1 40", "disk 1 40"),
             ("template --with curl", "template --with=curl"),
+            ("up --hardened --release forky 1", "up --release=forky --hardened 1"),
         ] {
             let line =
                 Line::try_parse_from(["testbed"].into_iter().chain(line.split(' '))).unwrap();

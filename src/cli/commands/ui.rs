@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::cluster_options::controller;
-use crate::cli::context::Context;
-use crate::cli::report_output::GENERATOR;
 use imgctl_base::error::{Error, Result};
 use imgctl_console::{Console, Options};
+use imgctl_frontend::cluster_options::controller;
+use imgctl_frontend::context::Context;
+use imgctl_frontend::report_output::GENERATOR;
 use imgctl_ops::report::Recorded;
 use imgctl_registry::serving::signalled;
 

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::cli::commands::build_args::BuildArgs;
 use crate::cli::commands::build_embedding::ChartArgs;
 use crate::cli::commands::{build_options, pull::find_tags};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
-use crate::ui::table::{Table, counted};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_build::build::embedding;
 use imgctl_build::build::update::{self, Part, State};
 use imgctl_embed::lock::LOCK_FILE;
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
+use imgctl_ui::table::{Table, counted};
 
 /// Update the images that a Kubefile and its context name to newer versions
 #[derive(Args, Debug)]
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &UpdateArgs, context: &Context) -> Result<()> {
         let images: Vec<Value> = parts.iter().map(object).collect();
         context.ui.json(&json!({ "images": images, "changed": changed, "left": left }))?;
     } else {
-        let mut table = Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]);
+        let mut table =
+            Table::new(&["IMAGE", "VERSION", "NEWER", "NAMED IN"]).within(context.ui.columns());
         for part in &parts {
             table.row(row(part));
         }

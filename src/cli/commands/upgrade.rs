@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::cli::choice::choice;
-use crate::cli::cluster_options::{ClusterArg, WorkArgs};
-use crate::cli::source_options::SourceArgs;
-use crate::cli::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK};
-use crate::cli::{
+use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_frontend::choice::choice;
+use imgctl_frontend::cluster_options::{ClusterArg, WorkArgs};
+use imgctl_frontend::source_options::SourceArgs;
+use imgctl_frontend::upgrade_choices::{ChoiceArgs, MovingArgs, PAUSES, PAUSES_BACK};
+use imgctl_frontend::{
     context::Context, registry_options::RegistryArgs, ssh_options::SshArgs, upgrade_view,
 };
-use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_ops::upgrade::{
     self, AbortRequest, Preview, ResumeRequest, RollbackRequest, Scope, UpgradeRequest,
 };

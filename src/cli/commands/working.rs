@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::cli::image_options::{PlatformArg, PolicyArg};
-use crate::cli::{context::Context, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Platform, Reference};
 use imgctl_build::build::base_image::BaseImages;
+use imgctl_frontend::image_options::{PlatformArg, PolicyArg};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
 use imgctl_store::mount;
 
 /// Mount an image for writing under a name, as `buildah from` does

@@ -340,8 +340,20 @@ const MARKERS: &[Case] = &[
     },
     Case {
         name: "what aufs left behind",
-        layers: &[ETC, &["d .wh..wh.plnk", "f .wh..wh.plnk/1.2 x", "f .wh..wh.aufs", "f b x"]],
+        layers: &[ETC, &["d .wh..wh.plnk", "f .wh..wh.plnk/1.2", "f .wh..wh.aufs", "f b x"]],
         tree: Some(&["f b x", "d etc 770", "f etc/passwd inside"]),
+        others: "containerd+ umoci+",
+    },
+    Case {
+        name: "a program below a name like those of aufs",
+        layers: &[ETC, &["d usr", "l usr/bin .wh..wh.x", "f usr/.wh..wh.x/sh x"]],
+        tree: None,
+        others: "containerd+ umoci+",
+    },
+    Case {
+        name: "a whiteout that is a symlink",
+        layers: &[ETC, &["l .wh.l /etc", "f .wh.l/passwd outside"]],
+        tree: None,
         others: "containerd+ umoci+",
     },
     Case {

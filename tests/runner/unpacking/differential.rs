@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use imgctl_store::layer::{EntryKind, LayerPath, Limits, Names, TarReader, Toc, TocEntry, Tree};
+use imgctl_layer::{EntryKind, LayerPath, Limits, Names, TarReader, Toc, TocEntry, Tree};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 

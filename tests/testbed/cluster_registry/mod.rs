@@ -3,6 +3,7 @@
 
 mod image;
 mod kills;
+mod lost;
 mod peers;
 
 use std::process::Command;

@@ -36,7 +36,7 @@ const CONTAINER: Members = Members(&[
     ("Env", None),
     ("Entrypoint", None),
     ("Cmd", None),
-    ("Healthcheck", None),
+    ("Healthcheck", Some(&HEALTHCHECK)),
     ("Volumes", None),
     ("WorkingDir", None),
     ("OnBuild", None),
@@ -44,6 +44,14 @@ const CONTAINER: Members = Members(&[
     ("StopSignal", None),
     ("Shell", None),
     ("ArgsEscaped", None),
+]);
+const HEALTHCHECK: Members = Members(&[
+    ("Test", None),
+    ("Interval", None),
+    ("Timeout", None),
+    ("StartPeriod", None),
+    ("StartInterval", None),
+    ("Retries", None),
 ]);
 const HISTORY: Members = Members(&[
     ("created", None),

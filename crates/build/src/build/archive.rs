@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::build::items::{Content, Item};
 use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
-use imgctl_store::layer::tar_reader::begins_tar;
-use imgctl_store::layer::{EntryKind, LayerPath, Names, TarReader, decompress};
+use imgctl_layer::tar_reader::begins_tar;
+use imgctl_layer::{EntryKind, LayerPath, Names, TarReader, decompress};
 use imgctl_store::store::Store;
 
 /// Size of a tar header block, in bytes.

@@ -18,8 +18,8 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{self, Visit};
 use imgctl_embed::plan::DIRECTORY;
 use imgctl_kubefile::ignore::{IgnoreRules, ParentState};
-use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Mtime};
 
 /// The set-user-ID and set-group-ID bits.
 const SET_IDS: u32 = 0o6000;

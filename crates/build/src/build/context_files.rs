@@ -10,7 +10,7 @@ use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::settings::{MAX_SETTINGS, SETTINGS_FILE, Settings};
 use imgctl_embed::ContextFiles;
-use imgctl_store::layer::{EntryKind, LayerPath};
+use imgctl_layer::{EntryKind, LayerPath};
 
 /// Returns the settings that a context describes for its image.
 pub(super) fn settings(context: Option<&ContextTree>) -> Result<Option<Settings>> {

@@ -10,8 +10,8 @@ use crate::build::items::{self, Content, Item, NO_TIME, Node, SourceTree, clamp,
 use imgctl_base::error::{Error, Result};
 use imgctl_embed::plan::DIRECTORY;
 use imgctl_kubefile::ignore::IgnoreRules;
-use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::{Entry, EntryKind, LayerPath};
 
 /// Mode of directories that the destination implies, unless `--chmod` gives one in octal.
 const IMPLIED_DIRECTORY: u32 = 0o755;

@@ -6,7 +6,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::suggest;
 use imgctl_embed::plan::DIRECTORY;
 use imgctl_kubefile::glob::{self, SegmentPattern};
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 
 /// Program beside a Kubefile that downloads what its build copies, by the convention of the examples.
 const FETCH: &str = "fetch";

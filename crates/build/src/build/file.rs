@@ -14,7 +14,7 @@ use imgctl_base::place::Place;
 use imgctl_kubefile::ast::{CheckDirective, Kubefile};
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
-use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+use imgctl_layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_store::store::{ScratchDirectory, Store};
 
 /// Default names of the Kubefile; the first that exists is used.

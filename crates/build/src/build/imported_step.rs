@@ -15,8 +15,8 @@ use crate::cache::import::{Candidate, Import};
 use crate::cache::records::{RecordedLayer, Step};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::LayerKind;
-use imgctl_store::layer::chunked;
-use imgctl_store::layer::{Compression, Mtime, Toc, planned};
+use imgctl_layer::chunked;
+use imgctl_layer::{Compression, Mtime, Toc, planned};
 
 /// How the build recreates a layer of a record that is not trusted.
 pub(crate) struct Recreate<'a> {

@@ -19,9 +19,9 @@ use imgctl_kubefile::ast::{
 use imgctl_kubefile::diagnostic::{self, Diagnostic};
 use imgctl_kubefile::ignore::IgnoreRules;
 use imgctl_kubefile::{expand, expose};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::{Entry, EntryKind, LayerPath};
 use imgctl_sandbox::passwd;
-use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath};
 
 /// Shell of images that specify none (Dockerfile reference, SHELL).
 const DEFAULT_SHELL: [&str; 2] = ["/bin/sh", "-c"];

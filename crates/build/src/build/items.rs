@@ -16,9 +16,7 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr::{self, Xattrs};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
-use imgctl_store::layer::{
-    Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress,
-};
+use imgctl_layer::{Entry, EntryKind, LayerPath, Limits, Mtime, Names, TarReader, decompress};
 use imgctl_store::store::Store;
 
 /// Time of entries that the step itself creates (implied directories, heredocs). When the layer is
@@ -394,7 +392,9 @@ pub(super) fn read_xattrs(item: &mut Item) -> Result<()> {
 /// privileged: neither by a set-user-ID bit nor by `security.capability` (BuildKit).
 fn layer_xattrs(file: impl AsFd, path: &LayerPath) -> Result<Xattrs> {
     let all = xattr::read(file).path("read the extended attributes of", path.as_path())?;
-    Ok(all.into_iter().filter(|(name, _)| name.starts_with(b"user.")).collect())
+    // Readers disagree about an attribute without a value.
+    let is_kept = |name: &[u8], value: &[u8]| name.starts_with(b"user.") && !value.is_empty();
+    Ok(all.into_iter().filter(|(name, value)| is_kept(name, value)).collect())
 }
 
 #[cfg(test)]

@@ -19,10 +19,8 @@ use imgctl_base::image::{Descriptor, LayerKind};
 use imgctl_base::progress::{Reporter, Unit, decimal};
 use imgctl_base::workers;
 use imgctl_embed::split;
-use imgctl_store::layer::writer::Layer;
-use imgctl_store::layer::{
-    Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, PackedToc,
-};
+use imgctl_layer::writer::Layer;
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime, PackedToc};
 use imgctl_store::store::blobs::Ingest;
 use imgctl_store::store::{Lease, Store};
 

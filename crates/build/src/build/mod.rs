@@ -49,6 +49,7 @@ pub mod update;
 pub use base_image::BaseImages;
 pub use checked::Checked;
 pub use engine::build;
+pub use git::commit_time;
 pub use lint::check;
 pub use local_paths::LocalPaths;
 pub use options::{Built, Format, Options, StepCounts};

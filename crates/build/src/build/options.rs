@@ -17,7 +17,7 @@ use imgctl_base::error::{Error, Result};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference};
 use imgctl_embed::plan::Naming;
 use imgctl_embed::search::SearchOptions;
-use imgctl_store::layer::Compression;
+use imgctl_layer::Compression;
 use imgctl_trust::attestation::Document;
 use imgctl_trust::provenance::Invocation;
 

@@ -22,9 +22,9 @@ use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
 use imgctl_kubefile::ast::{CacheMount, CacheSharing, Mount, MountKind};
+use imgctl_layer::LayerPath;
+use imgctl_layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_sandbox::spec::{MountKind as SandboxKind, SandboxMount};
-use imgctl_store::layer::LayerPath;
-use imgctl_store::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
 use imgctl_store::store::ScratchDirectory;
 
 const SSH_AUTH_SOCK: &str = "SSH_AUTH_SOCK";

@@ -18,10 +18,10 @@ use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::{Mount, Run, RunCommand, RunNetwork, RunSecurity};
 use imgctl_kubefile::check::PROXY_ARGS;
 use imgctl_kubefile::expand;
+use imgctl_layer::{EntryKind, snapshot_diff};
 use imgctl_sandbox::idmap::Inside;
 use imgctl_sandbox::passwd;
 use imgctl_sandbox::spec::{self, Exit, MountKind, RunSpec, SandboxMount, Security, Stream};
-use imgctl_store::layer::{EntryKind, snapshot_diff};
 use imgctl_store::mount::BuildMount;
 use imgctl_store::mount::layers::LayerOf;
 

@@ -1,7 +1,7 @@
 //! What all stages of one platform's build share: the inputs, the caches, and the images of finished
 //! stages.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -22,9 +22,9 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Descriptor, Digest, ImageConfig, Platform, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_kubefile::ast::Kubefile;
-use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{LayerPath, Toc};
-use imgctl_store::store::{Lease, Store};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::{LayerPath, Toc};
+use imgctl_store::store::{Lease, Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 use imgctl_trust::provenance::Material;
 
@@ -208,11 +208,18 @@ impl Shared<'_> {
         let (path, choice) = local_paths::layout(path);
         let tags = vec![name.clone()];
         let options = LoadOptions { tags, choice, ..LoadOptions::new(arbiter) };
-        transfer::load(self.store, Input::Path(&path), &options, self.reporter).context(|| {
-            format!("cannot use the OCI layout {} as a build context", path.display())
-        })?;
-        let image = self.image(&name.to_string(), platform)?;
-        self.store.untag(&[self.store.resolve(&name.to_string())?])?;
+        let place = || format!("cannot use the OCI layout {} as a build context", path.display());
+        let loaded = transfer::load(self.store, Input::Path(&path), &options, self.reporter)
+            .context(place)?;
+        let loaded =
+            loaded.first().ok_or_else(|| Error::bad_content("it has no image").context(place()))?;
+        // By its digest: another build of this context may have removed the name or moved it to its own image.
+        let image = self.image(&loaded.descriptor.digest.to_string(), platform)?;
+        self.store.untag(&[Named {
+            reference: Some(name),
+            descriptor: Descriptor { annotations: BTreeMap::new(), ..loaded.descriptor.clone() },
+            origin: None,
+        }])?;
         if let Some((_, digest)) = &image.base {
             self.materials.add(Material::layout(context, platform, digest));
         }

@@ -14,8 +14,8 @@ use crate::build::step_cache::{CachedLayer, Key};
 use imgctl_base::error::{Error, Result};
 use imgctl_base::image::History;
 use imgctl_kubefile::ast::Instruction;
-use imgctl_store::layer::LayerPath;
-use imgctl_store::layer::tree::Tree;
+use imgctl_layer::LayerPath;
+use imgctl_layer::tree::Tree;
 
 /// Maximum size of an image's `/etc/passwd` or `/etc/group`, in bytes.
 const MAX_ACCOUNTS: u64 = 16 << 20;

@@ -14,8 +14,8 @@ use crate::cache::CacheOptions;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{ContainerConfig, LayerKind, Reference};
 use imgctl_base::progress::Silent;
-use imgctl_store::layer::tree::Tree;
-use imgctl_store::layer::{Compression, EntryKind, LayerPath};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::{Compression, EntryKind, LayerPath};
 use imgctl_store::store::{self, Store};
 
 mod links;

@@ -17,8 +17,8 @@ use crate::cache::signed::is_signed;
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::{Digest, Reference};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_layer::Toc;
 use imgctl_registry::Client;
-use imgctl_store::layer::Toc;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::source::counted;
 

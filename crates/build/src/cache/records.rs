@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use imgctl_base::error::{Error, IoContext as _, Kind, Result};
 use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::{Descriptor, Digest, LayerKind, media_type};
-use imgctl_store::layer::chunked::{self, Position};
-use imgctl_store::layer::decompress;
+use imgctl_layer::chunked::{self, Position};
+use imgctl_layer::decompress;
 use imgctl_store::store::Store;
 
 /// Artifact type of a build cache.

@@ -12,7 +12,7 @@ use imgctl_base::error::{Context as _, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Reporter;
 use imgctl_base::workers;
-use imgctl_store::layer::Toc;
+use imgctl_layer::Toc;
 use imgctl_store::store::Store;
 use imgctl_transfer::transfer::engine::JOBS;
 

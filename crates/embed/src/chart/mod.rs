@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::semver::Version;
-use imgctl_store::layer::{EntryKind, Limits, Names, TarReader};
+use imgctl_layer::{EntryKind, Limits, Names, TarReader};
 use imgctl_template::yaml;
 
 /// Maximum nesting depth of dependencies.

@@ -12,7 +12,7 @@ use crate::agent::protocol::Assemble;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::Digest;
-use imgctl_store::layer::delta::{Source, SourceBlob, Sources, apply, read_header};
+use imgctl_layer::delta::{Source, SourceBlob, Sources, apply, read_header};
 use imgctl_store::store::Store;
 
 /// Size of the buffer in front of the recipe, in bytes.

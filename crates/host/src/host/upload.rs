@@ -15,8 +15,8 @@ use imgctl_base::fs::metadata::FileKind;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Found, Visit, walk};
 use imgctl_base::quote::quote;
-use imgctl_store::layer::tar_writer::{END, append_header, padding};
-use imgctl_store::layer::{Entry, EntryKind, LayerPath, Mtime};
+use imgctl_layer::tar_writer::{END, append_header, padding};
+use imgctl_layer::{Entry, EntryKind, LayerPath, Mtime};
 
 /// Timeout for a write: a host that accepts no bytes for this long is unreachable.
 const PATIENCE: Duration = Duration::from_secs(120);

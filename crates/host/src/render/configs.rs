@@ -9,7 +9,7 @@ use crate::render::merge::{self, Part};
 use crate::render::templates::text_of;
 use crate::render::{BuiltIn, ConfigEdit, Inputs, Origin, Rendered, Strategy};
 use imgctl_base::error::{Context, Error, Result};
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 use imgctl_template::yaml;
 
 /// Applies all Config documents: the images' in order, then those of the inputs. Returns the files

@@ -12,7 +12,7 @@ use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::fs::root::Root;
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 
 /// Maximum size of a file, in bytes.
 const LONGEST: u64 = 32 << 20;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::render::files::Files;
 use crate::render::{Inputs, Origin, Rendered, separate};
 use imgctl_base::error::{Error, Kind, Result};
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 use imgctl_template::{Missing, Template};
 
 /// Directories whose templates are rendered recursively.

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use crate::rehearsal_record::Answers;
 use imgctl_base::error::{Error, Result};
 
 /// Time between two requests, and until a host counts as not answering.
@@ -71,17 +70,6 @@ impl Address {
         stream.read_exact(&mut start)?;
         Ok(start.starts_with(b"HTTP/") && matches!(start[9], b'2' | b'3'))
     }
-}
-
-/// What the client saw.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Answers {
-    pub asked: u64,
-    /// Requests that no host answered.
-    pub failed: u64,
-    /// Longest time without an answer of any host, in seconds.
-    pub longest_gap: f64,
 }
 
 /// A client that runs.

@@ -9,17 +9,16 @@
 //! ```
 
 mod client;
-mod record;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub use client::{Address, Answers};
-pub use record::{Part, Phase, Rehearsal, of_upgrade, time};
+pub use client::Address;
 
 use crate::front_end::Outcome;
 use crate::maintain::{self, TearDown};
+use crate::rehearsal_record::{Part, Place, Rehearsal};
 use crate::report::{RunRequest, of_run};
 use crate::restore::{self, BackupSummary, RestoreRequest};
 use crate::session::Session;
@@ -35,7 +34,6 @@ use imgctl_model::desired::HostFlags;
 use imgctl_upgrade::upgrade_store::UpgradeStore;
 use imgctl_workflow::backup::last::LastBackup;
 use imgctl_workflow::pipeline::nodes::Wait;
-use record::Place;
 
 /// An upgrade to rehearse.
 #[derive(Clone, Debug)]
@@ -121,7 +119,14 @@ pub fn rehearse(
     })?;
     // Of a rehearsal that was killed.
     remove_tree(&place.state())?;
-    let mut rehearsal = Rehearsal::new(&seen, &backup, &hosts.name(), control_planes, workers);
+    let mut rehearsal = Rehearsal::new(
+        &seen.cluster,
+        &backup,
+        &seen.created,
+        &hosts.name(),
+        control_planes,
+        workers,
+    );
     let flags = hosts.make(control_planes, workers)?;
     let went = on_copy(request, &flags, &backup, &seen, hosts, &place, &mut rehearsal);
     rehearsal.end(&went);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::front_end::{Announcement, Outcome};
 use crate::operation::Operation;
-use crate::rehearsal;
+use crate::rehearsal_record;
 use crate::session::Session;
 use crate::upgrade::close::{check_blockers, closing};
 use crate::upgrade::execute::{
@@ -171,7 +171,7 @@ fn begin_from(
                     check_start(&saved, work)?;
                 }
                 check_fresh(&saved, &observation)?;
-                if let Some(rehearsed) = rehearsal::of_upgrade(&work.state, &saved)? {
+                if let Some(rehearsed) = rehearsal_record::of_upgrade(&work.state, &saved)? {
                     front.note(&rehearsed);
                 }
                 saved
@@ -187,7 +187,7 @@ fn begin_from(
             }
             (None, Planned::Upgrade(mut document)) => {
                 leave_out(&mut document, &pairs)?;
-                document.notes.extend(rehearsal::of_upgrade(&work.state, &document)?);
+                document.notes.extend(rehearsal_record::of_upgrade(&work.state, &document)?);
                 *document
             }
         };

@@ -154,8 +154,9 @@ pub(super) fn before(settings: &Settings, planned: &Config, first: bool) -> Vec<
     vec![
         Action::new(
             "audit-policy",
-            "write /etc/kubernetes/audit-policy.yml (from the image's statics/)",
+            "write the files of the image's statics/ to /etc/kubernetes, with audit-policy.yml",
             move |site| {
+                place::statics(site)?;
                 let (_, config) = policy.config(site)?;
                 place::audit_policy(site, &config)
             },

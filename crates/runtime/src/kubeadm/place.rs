@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
+use crate::action::{Line, Site};
+use crate::certificates::pki::Pki;
 use crate::certificates::{
     control_plane,
     control_plane::{Identity, Member},
 };
 use crate::kubeadm::{config::Config, defaults::AUDIT_POLICY, settings::Settings};
-use crate::{action::Site, certificates::pki::Pki};
 use imgctl_base::error::{Context, Result};
 use imgctl_host::agent::{Agent, protocol::FileToWrite};
 
@@ -134,6 +135,13 @@ pub(super) fn audit_policy(site: &Site<'_>, config: &Config) -> Result<()> {
         None => PLAIN_POLICY.to_owned(),
     };
     write(site.agent, AUDIT_POLICY, 0o600, &text)
+}
+
+/// Writes the other files of the image's `statics/`, which settings of control planes may name.
+pub(super) fn statics(site: &Site<'_>) -> Result<()> {
+    let statics = format!("{}/statics", site.context.paths.rootfs());
+    let line = Line::script(&[include_str!("scripts/statics.sh")]);
+    site.run(&line.with([("IMGCTL_STATICS", &statics)])).map(drop)
 }
 
 pub(super) fn read(agent: &dyn Agent, path: &str) -> Result<Option<String>> {

@@ -14,6 +14,8 @@ const DATA: &str = "IMGCTL_DATA";
 const TREE: &str = "IMGCTL_REGISTRY";
 const UNIT: &str = "IMGCTL_UNIT";
 
+const LOST_DIRECTORY: &str = include_str!("scripts/lost-directory.sh");
+
 /// Returns the paths of the users file: the one that images' scripts expect, and the copy of imgctl's own
 /// registry, which survives a switch to another tree.
 pub(super) fn users_files(context: &ClusterContext) -> [String; 2] {
@@ -42,9 +44,9 @@ pub(super) fn wait(access: &RegistryAccess, unit: &str) -> Line {
     asking(access, "wait").with([(UNIT, unit)])
 }
 
-/// Asks once whether the registry accepts the login.
-pub(super) fn answers(access: &RegistryAccess) -> Line {
-    Line { quiet: true, ..asking(access, "once") }
+/// Asks once whether the registry accepts the login, and serves the directory that is there.
+pub(super) fn answers(context: &ClusterContext, access: &RegistryAccess) -> Line {
+    Line { quiet: true, ..asking(access, "once") }.with([(UNIT, &unit_name(context))])
 }
 
 /// Requests every image in the registry's tree and reports those that fail.
@@ -53,7 +55,7 @@ pub(super) fn verify(context: &ClusterContext, access: &RegistryAccess) -> Line 
 }
 
 fn asking(access: &RegistryAccess, question: &str) -> Line {
-    let line = Line::script(&[include_str!("scripts/ask-registry.sh")])
+    let line = Line::script(&[LOST_DIRECTORY, include_str!("scripts/ask-registry.sh")])
         .with([("IMGCTL_ASK", question), (PORT, &access.port.to_string())]);
     if !access.needs_login() {
         return line;
@@ -136,7 +138,7 @@ pub(super) fn start_unit(context: &ClusterContext, access: &RegistryAccess) -> A
 /// unit or its settings are new.
 pub(super) fn start(unit: &str, binary: &str, changed: bool) -> Line {
     let changed = if changed { "1" } else { "" };
-    Line::script(&[OWN_BINARY, include_str!("scripts/start-unit.sh")]).with([
+    Line::script(&[OWN_BINARY, LOST_DIRECTORY, include_str!("scripts/start-unit.sh")]).with([
         (UNIT, unit),
         (BINARY, binary),
         (CHANGED, changed),

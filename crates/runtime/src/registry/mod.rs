@@ -20,11 +20,11 @@ mod steps;
 mod tests;
 
 use crate::action::Line;
-use imgctl_model::context::RegistryAccess;
+use imgctl_model::context::{ClusterContext, RegistryAccess};
 
 pub use steps::{clean_leftovers, clean_steps, registry_steps};
 
 /// Returns the line that succeeds if the registry of the host answers and accepts the login.
-pub fn serves(access: &RegistryAccess) -> Line {
-    lines::answers(access)
+pub fn serves(context: &ClusterContext, access: &RegistryAccess) -> Line {
+    lines::answers(context, access)
 }

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use crate::layer::unpack::{Form, NoLowerFiles, Unpacker};
 use crate::mount::layers;
 use crate::mount::privilege::Privileges;
 use crate::store::Store;
@@ -11,6 +10,7 @@ use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_layer::unpack::{Form, NoLowerFiles, Unpacker};
 
 /// Fills the empty directory `target` with the files of `image`; returns notes about metadata that
 /// an ordinary user cannot set. On error, `target` contains some of the files.

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read};
 
-use crate::layer::scan::{Expected, scan_entries};
-use crate::layer::{Entry, Limits};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::progress::Task;
+use imgctl_layer::scan::{Expected, scan_entries};
+use imgctl_layer::{Entry, Limits};
 
 /// One layer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]

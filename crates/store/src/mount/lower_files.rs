@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::layer::LayerPath;
-use crate::layer::unpack::{LowerFile, LowerFiles};
-use crate::layer::whiteout::is_overlay_whiteout;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr;
+use imgctl_layer::LayerPath;
+use imgctl_layer::unpack::{LowerFile, LowerFiles};
+use imgctl_layer::whiteout::is_overlay_whiteout;
 
 /// For a layer unpacked on its own: records whether the lower layers would have been needed.
 #[derive(Debug, Default)]

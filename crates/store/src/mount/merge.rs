@@ -8,9 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use crate::layer::unpack::{NoLowerFiles, Unpacker};
-use crate::layer::whiteout::{self, Marker};
-use crate::layer::{Entry, EntryKind, LayerPath, Toc};
 use crate::mount::layers::LayerOf;
 use crate::mount::overlay::MAX_LOWERS;
 use crate::mount::privilege::Privileges;
@@ -22,6 +19,9 @@ use imgctl_base::fs::atomic::Durability;
 use imgctl_base::fs::directory;
 use imgctl_base::fs::root::Root;
 use imgctl_base::image::{Digest, Hasher};
+use imgctl_layer::unpack::{NoLowerFiles, Unpacker};
+use imgctl_layer::whiteout::{self, Marker};
+use imgctl_layer::{Entry, EntryKind, LayerPath, Toc};
 
 /// Leaves room for the corrections at the top and an empty directory at the bottom.
 const MAX_SNAPSHOTS: usize = MAX_LOWERS - 2;

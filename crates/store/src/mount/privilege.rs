@@ -2,7 +2,7 @@
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::layer::unpack::{Form, Privilege};
+use imgctl_layer::unpack::{Form, Privilege};
 
 /// Privileges of this process, determined once per command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

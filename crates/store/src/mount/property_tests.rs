@@ -9,10 +9,10 @@ use super::stack::Stack;
 use super::testing::{Fixture, Layer, listing};
 use super::workspace::{MERGED, Workspace};
 use super::*;
-use crate::layer::{Compression, EntryKind};
 use crate::store::images::Image;
 use imgctl_base::progress::Silent;
 use imgctl_base::testing::needs_root;
+use imgctl_layer::{Compression, EntryKind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {

@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::layer::whiteout::{self, Marker};
-use crate::layer::{Entry, LayerPath, Toc, TocEntry};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
+use imgctl_layer::whiteout::{self, Marker};
+use imgctl_layer::{Entry, LayerPath, Toc, TocEntry};
 
 /// Facts about one directory of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -206,7 +206,7 @@ pub(super) fn read(fs: &Path) -> Result<Option<Shapes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::EntryKind;
+    use imgctl_layer::EntryKind;
 
     fn path(text: &str) -> LayerPath {
         LayerPath::parse(text.as_bytes()).unwrap()

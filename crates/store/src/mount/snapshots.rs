@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::layer::unpack::{Applied, LowerFiles, Unpacker};
 use crate::mount::layers::{self, LayerBlobs, LayerOf};
 use crate::mount::lower_files::{Alone, LowerSnapshots};
 use crate::mount::privilege::Privileges;
@@ -20,6 +19,7 @@ use imgctl_base::fs::atomic::Durability;
 use imgctl_base::fs::directory;
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
+use imgctl_layer::unpack::{Applied, LowerFiles, Unpacker};
 
 /// Number of layers unpacked in parallel. Each layer already keeps several threads busy
 /// (decompress, hash, write), so a higher number gains nothing.

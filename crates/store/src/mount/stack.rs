@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 
-use crate::layer::LayerPath;
-use crate::layer::whiteout::is_overlay_whiteout;
 use crate::mount::shapes::Shapes;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::metadata::Metadata;
 use imgctl_base::fs::root::Root;
 use imgctl_base::fs::xattr;
+use imgctl_layer::LayerPath;
+use imgctl_layer::whiteout::is_overlay_whiteout;
 
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,11 +7,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::layer::random_access::ContentReader;
-use crate::layer::tree::{Found, Inode};
-use crate::layer::unpack::is_left_out;
-use crate::layer::writer::Layer;
-use crate::layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
 use crate::mount::erofs;
 use crate::mount::layers::{self, LayerOf};
 use crate::mount::workspace::random_hex;
@@ -20,6 +15,11 @@ use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Result};
 use imgctl_base::fs::output::{self, Target};
 use imgctl_base::progress::{Reporter, Unit};
+use imgctl_layer::ContentReader;
+use imgctl_layer::tree::{Found, Inode};
+use imgctl_layer::unpack::is_left_out;
+use imgctl_layer::writer::Layer;
+use imgctl_layer::{Compression, EntryKind, LayerPath, LayerWriter, Toc, Tree};
 
 /// Number of compression threads; unused without compression.
 const THREADS: usize = 2;

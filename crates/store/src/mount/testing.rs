@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use crate::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 use crate::store::images::Image;
 use crate::store::{self, Store};
 use imgctl_base::fs::metadata::FileKind;
@@ -14,6 +13,7 @@ use imgctl_base::image::config::RootFs;
 use imgctl_base::image::{
     Descriptor, Digest, ImageConfig, Manifest, Reference, Verdict, media_type,
 };
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Mtime};
 
 /// A store in a temporary directory, in a mount namespace of the test's thread.
 pub(super) struct Fixture {

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::testing::{Fixture, Layer, awkward_layers, listing};
 use super::*;
-use crate::layer::Compression;
 use imgctl_base::error::Kind;
 use imgctl_base::progress::Silent;
 use imgctl_base::testing::needs_root;
+use imgctl_layer::Compression;
 
 const ZSTD: Compression = Compression::Zstd { level: 3 };
 

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::layer::{ContentReader, Found, Toc, Tree, chunked};
 use crate::store::blobs::missing;
 use crate::store::index::{MAX_TABLE, NameTable};
 use crate::store::{Named, Store};
@@ -19,6 +18,7 @@ use imgctl_base::image::{
     Algorithm, Descriptor, Digest, Document, ImageConfig, Index, Manifest, Platform, Reference,
     Verdict, media_type,
 };
+use imgctl_layer::{ContentReader, Found, Toc, Tree, chunked};
 
 /// Maximum nesting of indexes.
 pub const MAX_NESTING: usize = 4;

@@ -30,9 +30,9 @@ pub use lease::Lease;
 pub(crate) use reachable::is_torn;
 pub use scratch::ScratchDirectory;
 
-use crate::layer::Limits;
 use imgctl_base::error::Result;
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_layer::Limits;
 
 /// Options for opening a store.
 #[derive(Clone, Copy, Debug)]

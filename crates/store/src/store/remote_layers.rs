@@ -2,11 +2,11 @@
 //! that were needed. The name of such an image is marked; a complete pull removes the mark. Must not know
 //! why layers stay, or how they are pulled.
 
-use crate::layer::{Toc, Tree};
 use crate::store::images::add_layer;
 use crate::store::{Image, Named, Store};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::{Descriptor, LayerKind, Reference, Verdict};
+use imgctl_layer::{Toc, Tree};
 
 /// Annotation of the name of an image that may lack layers.
 const LAYERS: &str = "io.imgctl.layers";

@@ -20,7 +20,9 @@ impl Store {
     /// digits, unambiguous).
     pub fn resolve(&self, name: &str) -> Result<Named> {
         let names = self.names()?;
-        if let Some(named) = by_name(&names, name) {
+        // An identifier is never a name: an archive may bring a name that looks like one.
+        let named = if is_identifier(name) { None } else { by_name(&names, name) };
+        if let Some(named) = named.filter(|named| self.has_own_digest(named)) {
             return Ok(named);
         }
         if let Some(named) = self.by_digest(&names, name)? {
@@ -30,6 +32,28 @@ impl Store {
             return Ok(named);
         }
         Err(not_found(&names, name))
+    }
+
+    /// Returns whether the digest in a name, if it has one, is that of its image or of an index with its image:
+    /// archives bring names with any digest.
+    fn has_own_digest(&self, named: &Named) -> bool {
+        let own = &named.descriptor.digest;
+        let digest = named.reference.as_ref().and_then(Reference::digest);
+        digest.is_none_or(|digest| digest == own || self.is_member(own, digest))
+    }
+
+    /// Returns whether the store has an index of this digest that lists `member`.
+    fn is_member(&self, member: &Digest, index: &Digest) -> bool {
+        if !self.blob_size(index).is_ok_and(|size| size.is_some_and(|size| size <= MAX_DOCUMENT)) {
+            return false;
+        }
+        let bytes = self.read_blob(index, MAX_DOCUMENT);
+        match bytes.and_then(|bytes| Document::parse(&bytes, None)) {
+            Ok(Document::Index(index)) => {
+                index.manifests.iter().any(|child| child.digest == *member)
+            }
+            _ => false,
+        }
     }
 
     /// Finds the `sha256:…` of a manifest, index or config, including manifests inside an index.
@@ -141,6 +165,12 @@ fn by_name(names: &[Named], name: &str) -> Option<Named> {
         }
     }
     None
+}
+
+/// Returns whether `text` is an image ID or a digest, and nothing else.
+pub fn is_identifier(text: &str) -> bool {
+    let hex = text.strip_prefix("sha256:").unwrap_or(text);
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn unnamed(mut descriptor: Descriptor) -> Named {

@@ -8,9 +8,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::layer::tree::Tree;
-use crate::layer::whiteout::is_overlay_whiteout;
-use crate::layer::{Entry, EntryKind, LayerPath, Toc};
 use crate::store::images::is_platform;
 use crate::store::layout::unique_name;
 use crate::store::reachable::is_damage;
@@ -23,6 +20,9 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::fs::walk::{Found, Visit, walk};
 use imgctl_base::image::{Digest, Document};
 use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_layer::tree::Tree;
+use imgctl_layer::whiteout::is_overlay_whiteout;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Toc};
 
 /// Number of blobs to hash at the same time.
 const WORKERS: usize = 2;

@@ -6,12 +6,12 @@ use std::os::fd::OwnedFd;
 use super::scrub::{ScrubOptions, ScrubReport};
 use super::tests::{Fixture, anyone, fixture, name, put_image, put_index};
 use super::*;
-use crate::layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
-use crate::layer::{
-    Compression, Entry, EntryKind, LayerPath, LayerWriter, Limits, Names, TarReader,
-};
 use imgctl_base::image::Digest;
 use imgctl_base::progress::Silent;
+use imgctl_layer::unpack::{Form, NoLowerFiles, Privilege, Unpacker};
+use imgctl_layer::{
+    Compression, Entry, EntryKind, LayerPath, LayerWriter, Limits, Names, TarReader,
+};
 
 const FULL: ScrubOptions = ScrubOptions { diff_ids: true, deep: true, repair: false };
 

@@ -5,9 +5,6 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::layer::scan::scan_file;
-use crate::layer::toc::RestartPoint;
-use crate::layer::{Expected, Table, Toc};
 use crate::store::Store;
 use crate::store::scrub::is_out_of_reach;
 use imgctl_base::error::{Context, Error, IoContext, Result};
@@ -15,6 +12,9 @@ use imgctl_base::fs::atomic::remove_tree;
 use imgctl_base::fs::directory::list;
 use imgctl_base::fs::lock::{Lock, Mode};
 use imgctl_base::image::Digest;
+use imgctl_layer::scan::scan_file;
+use imgctl_layer::toc::RestartPoint;
+use imgctl_layer::{Expected, Table, Toc};
 
 /// Suffix of a snapshot that is being created.
 pub(super) const PART: &str = ".part";

@@ -278,7 +278,7 @@ fn names_set_at_the_same_time_are_all_there() {
 
 #[test]
 fn an_image_whose_annotations_name_another_list_gets_no_name() {
-    use crate::layer::chunked::{CHECKSUM, POSITION};
+    use imgctl_layer::chunked::{CHECKSUM, POSITION};
     let fixture = fixture();
     let store = &fixture.store;
     let plain = put_image(store, b"a layer with a list", "linux/amd64");
@@ -340,6 +340,34 @@ fn names_ids_and_digests_are_resolved() {
         let reference = found.reference.map(|reference| reference.to_string());
         assert_eq!(reference.as_deref(), named, "{text}");
     }
+}
+
+#[test]
+fn names_that_look_like_ids_or_have_other_digests_are_nothing() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    let good = put_image(store, b"good", "linux/amd64");
+    let evil = put_image(store, b"evil", "linux/amd64");
+    let index = put_index(store, vec![good.clone()]);
+    store.tag(&[name("good:1")], &good, &anyone()).unwrap();
+    let id = store.image("good:1", None).unwrap().id().clone();
+    let other = Digest::of(b"other");
+    for claimed in [
+        format!("localhost/{}", id.hex()),
+        format!("localhost/sha256:{}", id.hex()),
+        format!("alpine@{other}"),
+        format!("good@{}", good.digest),
+    ] {
+        store.tag(&[name(&claimed)], &evil, &anyone()).unwrap();
+    }
+    for text in [id.hex().to_owned(), id.to_string(), format!("good@{}", good.digest)] {
+        assert_eq!(store.resolve(&text).unwrap().descriptor.digest, good.digest, "{text}");
+    }
+    assert_eq!(store.resolve(&format!("alpine@{other}")).unwrap_err().kind(), Kind::NotFound);
+    // The name that a pull gives to the image of one platform.
+    let of_index = format!("good@{}", index.digest);
+    store.tag(&[name(&of_index)], &good, &anyone()).unwrap();
+    assert_eq!(store.resolve(&of_index).unwrap().descriptor.digest, good.digest);
 }
 
 #[test]

@@ -25,8 +25,8 @@ use crate::transfer::{
 use imgctl_base::error::{Context as _, Error, IoContext as _, Kind, Result};
 use imgctl_base::image::{Digest, Platform};
 use imgctl_base::progress::{Reporter, Silent, Unit};
-use imgctl_store::layer::decompress::decompress_within;
-use imgctl_store::layer::{Limits, Names, TarReader};
+use imgctl_layer::decompress::decompress_within;
+use imgctl_layer::{Limits, Names, TarReader};
 use imgctl_store::store::{Named, Store};
 
 /// Version of a description without deltas.

@@ -13,8 +13,8 @@ use imgctl_base::fs::atomic;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Index};
 use imgctl_base::progress::{Reporter, Task, Unit};
-use imgctl_store::layer::decompress::decompress_within;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath, Limits, Names, TarReader};
+use imgctl_layer::decompress::decompress_within;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Limits, Names, TarReader};
 use imgctl_store::store::blobs::copy_hashed;
 
 /// Maximum number of files in an archive.

@@ -11,7 +11,7 @@ use crate::transfer::deltas::Delta;
 use imgctl_base::error::{IoContext as _, Result};
 use imgctl_base::image::{Digest, Hasher};
 use imgctl_base::progress::{Reporter, Task, Unit};
-use imgctl_store::layer::delta::{self, Base, SourceBlob};
+use imgctl_layer::delta::{self, Base, SourceBlob};
 use imgctl_store::store::blobs::copy_hashed;
 use imgctl_store::store::{Image, Store};
 

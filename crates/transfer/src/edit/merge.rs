@@ -10,8 +10,8 @@ use imgctl_base::image::descriptor::LAYER_KIND;
 use imgctl_base::image::time::rfc3339;
 use imgctl_base::image::{ContainerConfig, Descriptor, Digest, History, ImageConfig, LayerKind};
 use imgctl_base::progress::Reporter;
-use imgctl_store::layer::whiteout::{Marker, marker};
-use imgctl_store::layer::{Compression, EntryKind, LayerPath, Toc, Tree};
+use imgctl_layer::whiteout::{Marker, marker};
+use imgctl_layer::{Compression, EntryKind, LayerPath, Toc, Tree};
 use imgctl_store::mount::tar_export::merged_layer;
 use imgctl_store::store::{Image, Store};
 

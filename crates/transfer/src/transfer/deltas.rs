@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::image::Digest;
-use imgctl_store::layer::delta::{self, Source, SourceBlob, Sources};
+use imgctl_layer::delta::{self, Source, SourceBlob, Sources};
 use imgctl_store::store::Store;
 
 /// Name of the description inside an archive.

@@ -19,7 +19,7 @@ use imgctl_base::image::one_reading;
 use imgctl_base::image::{
     Descriptor, Digest, Hasher, ImageConfig, Manifest, Origin, Reference, media_type,
 };
-use imgctl_store::layer::decompress::{Format, decompress_within};
+use imgctl_layer::decompress::{Format, decompress_within};
 use imgctl_store::store::Store;
 use imgctl_store::store::blobs::copy_hashed;
 

@@ -378,6 +378,9 @@ fn set_names(found: &mut [Loaded], tags: &[Reference]) -> Result<()> {
     }
     let mut seen = std::collections::BTreeSet::new();
     for image in found {
+        // A name with another digest is of another image.
+        let own = &image.descriptor.digest;
+        image.references.retain(|name| name.digest().is_none_or(|digest| digest == own));
         image.references.sort();
         image.references.dedup();
         for reference in &image.references {

@@ -7,7 +7,7 @@ use super::*;
 use imgctl_base::error::{Error, Kind};
 use imgctl_base::image::{Descriptor, Digest, Platform, Reference, media_type};
 use imgctl_base::progress::Silent;
-use imgctl_store::layer::Limits;
+use imgctl_layer::Limits;
 use imgctl_store::mount::privilege::Privileges;
 use imgctl_store::mount::snapshots;
 use imgctl_store::store::Store;

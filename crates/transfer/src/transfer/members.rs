@@ -12,8 +12,8 @@ use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Hasher, Origin, Reference};
 use imgctl_base::progress::Task;
-use imgctl_store::layer::decompress::decompress_within;
-use imgctl_store::layer::{Entry, EntryKind, LayerPath, Names, TarReader};
+use imgctl_layer::decompress::decompress_within;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Names, TarReader};
 use imgctl_store::store::Store;
 use imgctl_store::store::blobs::copy_hashed;
 

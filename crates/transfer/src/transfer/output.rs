@@ -9,8 +9,8 @@ use crate::transfer::parts::write::{PartsWriter, Split};
 use crate::transfer::temporary::Temporary;
 use imgctl_base::error::{Error, IoContext, Kind, Result};
 use imgctl_base::fs::output;
-use imgctl_store::layer::tar_writer::{self, append_header, padding};
-use imgctl_store::layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
+use imgctl_layer::tar_writer::{self, append_header, padding};
+use imgctl_layer::{BlockWriter, Compression, Entry, EntryKind, LayerPath};
 
 /// Levels of the outer compression; most of the content is already compressed.
 const GZIP: Compression = Compression::Gzip { level: 6 };

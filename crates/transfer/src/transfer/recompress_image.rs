@@ -18,8 +18,8 @@ use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::descriptor::ATTESTED_IMAGE;
 use imgctl_base::image::{Descriptor, Digest, Document, Index, Manifest, media_type};
 use imgctl_base::progress::{Reporter, Silent, Task, Unit};
-use imgctl_store::layer::Compression;
-use imgctl_store::layer::recompress;
+use imgctl_layer::Compression;
+use imgctl_layer::recompress;
 use imgctl_store::store::images::{is_document, is_platform};
 use imgctl_store::store::{Image, Lease, Store};
 

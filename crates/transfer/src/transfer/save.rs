@@ -18,9 +18,9 @@ use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Hasher, Index, Platform, Reference, media_type};
 use imgctl_base::progress::{Reporter, Task, Unit};
-use imgctl_store::layer::Compression;
-use imgctl_store::layer::decompress::decompress;
-use imgctl_store::layer::recompress;
+use imgctl_layer::Compression;
+use imgctl_layer::decompress::decompress;
+use imgctl_layer::recompress;
 use imgctl_store::store::blobs::copy_hashed;
 use imgctl_store::store::{Image, Lease, Named, Store};
 

@@ -13,7 +13,7 @@ use super::*;
 use imgctl_base::error::Kind;
 use imgctl_base::image::{Digest, Platform, media_type};
 use imgctl_base::progress::Silent;
-use imgctl_store::layer::{BlockWriter, Compression};
+use imgctl_layer::{BlockWriter, Compression};
 use imgctl_store::store::{Named, Store};
 
 /// A store with two images that share a layer; one of them has two platforms.

@@ -16,8 +16,8 @@ use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document};
 use imgctl_base::progress::Silent;
+use imgctl_layer::Limits;
 use imgctl_registry::client::Shelf;
-use imgctl_store::layer::Limits;
 use imgctl_store::store::{Options, Store};
 
 /// The documents in an OCI image layout, beside one of its images.

@@ -18,7 +18,7 @@ use imgctl_base::image::{
     Descriptor, Digest, ImageConfig, Manifest, Platform, Reference, Verdict, media_type,
 };
 use imgctl_base::workers::lock;
-use imgctl_store::layer::Limits;
+use imgctl_layer::Limits;
 use imgctl_store::mount::layers::{Consume, LayerBlobs, LayerOf, distinct_layers};
 use imgctl_store::mount::snapshots;
 use imgctl_store::store::images::is_platform;

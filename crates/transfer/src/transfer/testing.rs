@@ -14,8 +14,8 @@ use imgctl_base::error::{Context, Result};
 use imgctl_base::image::descriptor::REF_NAME;
 use imgctl_base::image::{Descriptor, Digest, Index, Platform, media_type};
 use imgctl_base::progress::{Reporter, Silent};
-use imgctl_store::layer::tar_writer::{END, append_header, padding};
-use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+use imgctl_layer::tar_writer::{END, append_header, padding};
+use imgctl_layer::{Entry, EntryKind, LayerPath};
 use imgctl_store::store::{Options, Store};
 
 /// A store that is removed when dropped.

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Document, Hasher, Manifest};
 use imgctl_base::progress::Task;
-use imgctl_store::layer::decompress::Format;
+use imgctl_layer::decompress::Format;
 use imgctl_store::store::Store;
 use imgctl_store::store::images::is_platform;
 

@@ -14,7 +14,7 @@ use imgctl_base::error::{Context as _, Error, IoContext as _, Result};
 use imgctl_base::progress::{Reporter, Unit};
 use imgctl_base::text::hex;
 use imgctl_base::workers;
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Toc, TocEntry, Tree};
+use imgctl_layer::{ContentReader, EntryKind, LayerPath, Toc, TocEntry, Tree};
 use imgctl_store::store::{Image, Store, images::add_layer};
 
 /// Number of layers hashed in parallel.

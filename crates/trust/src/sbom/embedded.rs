@@ -7,8 +7,8 @@ use crate::sbom::contents::Contents;
 use imgctl_base::error::Result;
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Digest, Document};
+use imgctl_layer::LayerPath;
 use imgctl_registry::layout::paths;
-use imgctl_store::layer::LayerPath;
 
 /// Directory of the registry in an image.
 pub const ROOT: &str = "registry";

@@ -17,7 +17,7 @@ use imgctl_base::image::time::{parse_rfc3339, rfc3339};
 use imgctl_base::image::{Digest, LayerKind, Reference};
 use imgctl_base::progress::Reporter;
 use imgctl_base::text::hex;
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 use imgctl_store::store::{Image, Store};
 
 use contents::{Contents, File, Hashed};

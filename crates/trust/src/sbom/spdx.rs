@@ -310,7 +310,7 @@ fn identifier(text: &str) -> String {
 mod tests {
     use super::*;
     use imgctl_base::image::Reference;
-    use imgctl_store::layer::LayerPath;
+    use imgctl_layer::LayerPath;
 
     impl Files for Vec<File> {
         fn paths(&self) -> Box<dyn Iterator<Item = LayerPath> + '_> {

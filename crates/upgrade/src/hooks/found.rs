@@ -1,14 +1,15 @@
 //! Finds an image's hooks and sealer scripts from the tables of contents of its layers; nothing is
 //! unpacked.
 
-use std::{collections::BTreeMap, io::Read as _, sync::Arc};
+use std::{io::Read as _, sync::Arc};
 
 use crate::hooks::{legacy, legacy::Script};
-use crate::image_tree;
-use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_base::error::{IoContext, Result};
+use imgctl_layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_model::context::ClusterContext;
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath, Tree};
 use imgctl_store::store::Store;
+use imgctl_workflow::hooks::{OfMoments, is_hook};
+use imgctl_workflow::image_tree;
 
 /// The directories searched, without `.d`.
 const MOMENTS: [&str; 6] = [
@@ -26,8 +27,7 @@ const LONGEST_PLUGIN: u64 = 4 << 20;
 /// The hooks of a rootfs image and its patch images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
-    /// File names by moment, sorted bytewise.
-    moments: BTreeMap<&'static str, Vec<String>>,
+    moments: OfMoments,
     can_upgrade: bool,
     /// In the order of their files.
     plugins: Vec<Script>,
@@ -89,24 +89,7 @@ impl Hooks {
     }
 
     fn in_tree(tree: &Tree) -> Result<Self> {
-        let mut hooks = Self::default();
-        for moment in MOMENTS {
-            let directory = LayerPath::parse(format!("hooks/{moment}.d").as_bytes())?;
-            let Ok(directory) = tree.resolve(&directory) else {
-                continue;
-            };
-            let mut names = Vec::new();
-            for (name, _) in tree.children(&directory) {
-                // Skips hidden files, like `*` in a shell.
-                if name.starts_with(b".") || !is_hook(tree, &directory, name)? {
-                    continue;
-                }
-                names.push(readable(moment, name)?);
-            }
-            if !names.is_empty() {
-                hooks.moments.insert(moment, names);
-            }
-        }
+        let mut hooks = Self { moments: OfMoments::in_tree(tree, &MOMENTS)?, ..Self::default() };
         let can_upgrade = LayerPath::parse(b"hooks")?;
         hooks.can_upgrade = is_hook(tree, &can_upgrade, b"can-upgrade")?;
         Ok(hooks)
@@ -114,7 +97,7 @@ impl Hooks {
 
     /// Names of the hooks of a moment, in order.
     pub(super) fn of_moment(&self, moment: &str) -> &[String] {
-        self.moments.get(moment).map_or(&[], Vec::as_slice)
+        self.moments.names(moment)
     }
 
     pub(super) fn has_can_upgrade(&self) -> bool {
@@ -122,30 +105,6 @@ impl Hooks {
     }
 }
 
-/// Returns whether the path is a file or a link. The host resolves links, and refuses those that
-/// lead out of the image.
-fn is_hook(tree: &Tree, directory: &LayerPath, name: &[u8]) -> Result<bool> {
-    let mut path = directory.as_bytes().to_vec();
-    path.push(b'/');
-    path.extend_from_slice(name);
-    let Some(found) = tree.lookup(&LayerPath::parse(&path)?) else {
-        return Ok(false);
-    };
-    let kind = &found.entry().kind;
-    Ok(matches!(kind, EntryKind::File { .. } | EntryKind::Symlink { .. }))
-}
-
 fn some(names: &str) -> &str {
     if names.is_empty() { "none" } else { names }
-}
-
-fn readable(moment: &str, name: &[u8]) -> Result<String> {
-    let text = std::str::from_utf8(name).ok();
-    text.filter(|text| !text.chars().any(char::is_control)).map(str::to_owned).ok_or_else(|| {
-        Error::bad_content(format!(
-            "the image has a hook in hooks/{moment}.d whose name is not valid text: {:?}",
-            String::from_utf8_lossy(name)
-        ))
-        .hint("rename it and rebuild the image")
-    })
 }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::document::Document;
-use crate::hooks::{environment, slug};
+use crate::hooks::environment;
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_runtime::upgrade::{Move, Place};
 use imgctl_runtime::{Action, action::Line};
 use imgctl_template as template;
+use imgctl_workflow::hooks::slug;
 
 /// Timeout of one script; sealer had none.
 const LIMIT: Duration = Duration::from_secs(30 * 60);

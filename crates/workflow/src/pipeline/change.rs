@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::pipeline::check::{self, Findings, Problem, Question, Refusal};
 use crate::pipeline::execution_context::{ExecutionContext, FilesPlan, PhaseUpdate, Then};
+use crate::pipeline::hooks::Hooks;
 use crate::pipeline::image_commands::{self, Recording, Replacement};
 use crate::pipeline::look::{self, Looks};
 use crate::pipeline::nodes::{self, Wait};
@@ -247,19 +248,26 @@ pub fn plan(
     if moves.at_once {
         plan.extend(moves.follow(execution, &context)?);
     }
-    plan.extend(members::leave(execution, &context, &leaving_masters, &lost, "leave")?);
-    arrive(&mut plan, execution, &context, &new, change.first_image)?;
+    let hooks = Hooks::find(execution, &context, &lost)?;
+    let left = members::leave(execution, &context, &leaving_masters, &lost, "leave")?;
+    leave(&mut plan, left, &hooks, &leaving_masters);
+    arrive(&mut plan, execution, &context, &new, change.first_image, &hooks)?;
     if !moves.at_once {
         plan.extend(moves.follow(execution, &context)?);
     }
     plan.push(moves.stop(execution, &context)?);
-    let joining = begin(&mut plan, execution, &context, change, &new)?;
-    plan.extend(members::join(execution, &context, &joining)?);
+    let joining = begin(&mut plan, execution, &context, change, &new, &hooks)?;
+    for phase in members::join(execution, &context, &joining)? {
+        let hosts: Vec<Host> = phase.lanes.iter().filter_map(|lane| lane.host.clone()).collect();
+        plan.extend(hooks.around(phase, "join", &hosts));
+    }
     // Scripts that make the whole cluster install the container runtime, too.
     plan.push(bootstrap::clients_of_scripts(execution, &context, &new)?);
-    plan.extend(members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")?);
+    let left = members::leave(execution, &context, &leaving_workers, &lost, "leave-workers")?;
+    leave(&mut plan, left, &hooks, &leaving_workers);
     if context.hosts.len() > 1 && (!new.is_empty() || !context.leaving.is_empty()) {
-        plan.push(members::settle(execution, &context)?);
+        let settle = members::settle(execution, &context)?;
+        plan.extend(hooks.around(settle, "settle", &reachable_hosts));
     }
     commands(&mut plan, execution, &context, change, &owned)?;
     let moves = change.create || !owned.is_empty() || !context.leaving.is_empty();
@@ -413,6 +421,7 @@ fn arrive(
     context: &ClusterContext,
     new: &[&Host],
     first_image: bool,
+    hooks: &Hooks<'_>,
 ) -> Result<()> {
     let preflight = Phase::new("preflight", Order::Parallel).on_failure(OnFailure::FinishPhase);
     let all = || new.iter().copied();
@@ -431,8 +440,16 @@ fn arrive(
         Ok(actions)
     })?);
     let prepare = |host| bootstrap::prepare(execution, context, host);
-    plan.push(Phase::new("bootstrap", Order::Parallel).over(all(), prepare)?);
+    let bootstrap = Phase::new("bootstrap", Order::Parallel).over(all(), prepare)?;
+    plan.extend(hooks.around(bootstrap, "bootstrap", all()));
     Ok(())
+}
+
+/// Adds the phases in which hosts leave and are cleaned.
+fn leave(plan: &mut Plan, phases: [Phase; 2], hooks: &Hooks<'_>, hosts: &[&Host]) {
+    let [out, clean] = phases;
+    plan.extend(hooks.around(out, "leave", hosts.iter().copied()));
+    plan.push(clean);
 }
 
 /// Adds the phases in which a new cluster begins to exist; returns the hosts that join then.
@@ -442,6 +459,7 @@ fn begin<'a>(
     context: &'a ClusterContext,
     change: &Change,
     new: &[&'a Host],
+    hooks: &Hooks<'_>,
 ) -> Result<Vec<&'a Host>> {
     if let Some(restore) = &change.restore {
         let (phases, joining) = restore.phases(execution, context)?;
@@ -451,7 +469,7 @@ fn begin<'a>(
     if !change.create {
         return Ok(new.to_vec());
     }
-    plan.push(members::init(execution, context)?);
+    plan.extend(hooks.around(members::init(execution, context)?, "init", context.first()));
     let first = context.first();
     Ok(new.iter().copied().filter(|host| first != Some(*host)).collect())
 }

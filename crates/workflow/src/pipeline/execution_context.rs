@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::hooks::OfMoments;
 use crate::pipeline::image_commands::Recording;
 use crate::pipeline::step::{BatchWork, Lane, Order, Phase, Plan, Step};
 use imgctl_base::error::{Error, Result};
@@ -25,6 +26,11 @@ pub trait Files: Sync {
         pool: &Arc<dyn HostPool + Send>,
         then: Then,
     ) -> Result<FilesPlan>;
+
+    /// Returns the hooks of the cluster's images for the moments of a change; `None` if only hosts have the images.
+    fn hooks(&self, _context: &ClusterContext) -> Result<Option<OfMoments>> {
+        Ok(Some(OfMoments::default()))
+    }
 }
 
 /// What happens with new trees.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::hooks::OfMoments;
 use crate::pipeline::execution_context::{Files, FilesPlan, HostFiles, Then};
 use crate::pipeline::step::{BatchWork, Moved, StepContext};
 use crate::sync::brief::{Brief, Images, Wants};
@@ -24,6 +25,9 @@ type Load<'a> = dyn Fn(&ClusterContext, &str) -> Result<Vec<ClusterImage>> + Syn
 /// Returns where the layers of the images of a cluster context come from.
 type FindSource<'a> = dyn Fn(&ClusterContext, &[Host]) -> Result<Source> + Sync + 'a;
 
+/// Returns the hooks of the images of a cluster context; `None` if the store lacks one of the images.
+type FindHooks<'a> = dyn Fn(&ClusterContext) -> Result<Option<OfMoments>> + Sync + 'a;
+
 /// Syncs the trees that the images and Config documents define.
 pub struct SyncedFiles<'a> {
     pub images: &'a Load<'a>,
@@ -33,6 +37,7 @@ pub struct SyncedFiles<'a> {
     /// Whether hosts get changed layers as differences.
     pub delta: Delta,
     pub source: &'a FindSource<'a>,
+    pub hooks: &'a FindHooks<'a>,
 }
 
 impl Files for SyncedFiles<'_> {
@@ -89,12 +94,20 @@ impl Files for SyncedFiles<'_> {
             }),
         })
     }
+
+    fn hooks(&self, context: &ClusterContext) -> Result<Option<OfMoments>> {
+        (self.hooks)(context)
+    }
 }
 
 /// Leaves the files of hosts as they are.
 pub struct KeptFiles;
 
 impl Files for KeptFiles {
+    fn hooks(&self, _context: &ClusterContext) -> Result<Option<OfMoments>> {
+        Ok(None)
+    }
+
     fn plan(
         &self,
         _context: &Arc<ClusterContext>,

@@ -87,7 +87,7 @@ fn question(context: &ClusterContext, host: &Host, facts: &Facts) -> Option<Line
     let mut question = Line::query("");
     let registry = context.registry.as_ref().filter(|_| context.serves_registry(host));
     if let Some(access) = registry.filter(|_| has_units(context, facts)) {
-        let Line { line, environment, .. } = registry::serves(access);
+        let Line { line, environment, .. } = registry::serves(context, access);
         question.line.push_str(&format!("(\n{line}\n) || echo {REGISTRY}\n"));
         question.environment = environment;
     }

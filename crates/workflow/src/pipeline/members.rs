@@ -64,7 +64,7 @@ pub fn leave(
     leaving: &[&Host],
     lost: &BTreeSet<String>,
     name: &str,
-) -> Result<Vec<Phase>> {
+) -> Result<[Phase; 2]> {
     let mut out = Phase::new(name, Order::Serial);
     // A failed cleanup must not prevent the cleanup of other hosts.
     let mut clean =
@@ -79,7 +79,7 @@ pub fn leave(
             clean = clean.lane(Lane::on(host, bootstrap::clean(execution, context, host)?));
         }
     }
-    Ok(vec![out, clean])
+    Ok([out, clean])
 }
 
 /// Returns the action for an unreachable host: work that needs the host itself is skipped.

@@ -11,6 +11,7 @@ pub mod execution_context;
 pub mod executor;
 pub mod files;
 pub mod files_of_hosts;
+pub mod hooks;
 pub(crate) mod host_names;
 pub mod image_commands;
 mod kept;

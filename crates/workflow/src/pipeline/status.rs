@@ -14,7 +14,7 @@ use crate::pipeline::system_pods::{self, PodStatus};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_base::workers::map;
-use imgctl_host::agent::protocol::{Facts, InventoryQuestion};
+use imgctl_host::agent::protocol::{Facts, Inventory, InventoryQuestion};
 use imgctl_model::context::{ClusterContext, Host};
 use imgctl_model::image::{ClusterImage, ImageLayer};
 use imgctl_runtime::Runtime;
@@ -227,6 +227,7 @@ fn of_host(
     let question = InventoryQuestion {
         root: context.paths.root(),
         trees: vec!["rootfs".to_owned()],
+        registry_layers: of_registry(context, host).map(|(_, digest)| digest.clone()).collect(),
         ..InventoryQuestion::default()
     };
     match agent.inventory(&question) {
@@ -234,6 +235,9 @@ fn of_host(
             let is_lost = ownership::membership_lost(context, &facts).is_some();
             if context.has_rootfs_image() && !is_lost && !inventory.trees.contains_key("rootfs") {
                 status.problems.push("it has none of the cluster's files".to_owned());
+            }
+            if !is_lost && let Some(problem) = lost_by_registry(context, host, &inventory) {
+                status.problems.push(problem);
             }
             status.version = inventory
                 .layers
@@ -253,7 +257,7 @@ fn of_host(
     if let Some(registry) = &context.registry
         && context.serves_registry(host)
     {
-        let line = registry::serves(registry);
+        let line = registry::serves(context, registry);
         let answers = site.line(&format!("{key}.registry"), &line).is_ok();
         if !answers {
             status.problems.push(format!("the registry does not answer on port {}", registry.port));
@@ -297,6 +301,42 @@ fn of_host(
     }
     status.healthy = status.problems.is_empty();
     status
+}
+
+/// Returns the layers whose data the host's registry should have, with the name of their image.
+fn of_registry<'c>(
+    context: &'c ClusterContext,
+    host: &Host,
+) -> impl Iterator<Item = (&'c str, &'c Digest)> {
+    // Nobody recorded what an adopted registry has.
+    let serves =
+        context.registry.is_some() && context.serves_registry(host) && !context.is_adopted();
+    let images = context.images.iter().filter(move |_| serves);
+    images.flat_map(|image| {
+        let layers = image.layers.iter().filter(|layer| layer.may_hold_registry());
+        layers.map(|layer| (image.name.as_str(), &layer.descriptor.digest))
+    })
+}
+
+/// Returns what the registry of a host lacks of the data that it has got.
+fn lost_by_registry(
+    context: &ClusterContext,
+    host: &Host,
+    inventory: &Inventory,
+) -> Option<String> {
+    let mut images: Vec<&str> = of_registry(context, host)
+        .filter(|(_, digest)| !inventory.registry_layers.contains(digest))
+        .map(|(image, _)| image)
+        .collect();
+    images.dedup();
+    (!images.is_empty()).then(|| {
+        format!(
+            "its registry has lost data of {}; if {}/registry is on a disk that is not mounted, mount it, \
+             otherwise `imgctl run` puts the data back",
+            images.join(", "),
+            context.paths.root()
+        )
+    })
 }
 
 /// Returns the version of the image whose layers a tree was made from: of those that fit, the one with the

@@ -16,7 +16,7 @@ use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::{Descriptor, Digest};
 use imgctl_base::workers::{lock, map};
 use imgctl_host::agent::Agent;
-use imgctl_host::agent::protocol::{Checkout, Facts, Inventory, InventoryQuestion};
+use imgctl_host::agent::protocol::{Checkout, CheckoutLayer, Facts, Inventory, InventoryQuestion};
 use imgctl_model::{context::Host, image::ImageKind};
 use imgctl_store::mount::layers::LayerOf;
 
@@ -208,7 +208,10 @@ fn ask(brief: &Brief, target: &Target, trees: &Trees) -> Result<Answer> {
         let all: BTreeSet<Digest> = trees.iter().flat_map(|tree| layers(tree)).collect();
         all.into_iter().collect()
     };
-    let registry_layers = blobs(&|tree| digests(&tree.registry_layers));
+    let registry_layers = blobs(&|tree| {
+        let mixed = tree.mixed_layers().filter(|_| target.wants.registry);
+        digests(tree.registry_layers.iter().chain(mixed))
+    });
     let inventory = target.agent.inventory(&InventoryQuestion {
         root: brief.root.clone(),
         blobs: blobs(&|tree| {
@@ -247,8 +250,8 @@ fn id(
     Ok(if made_from.is_same(&request)? { current.clone() } else { id })
 }
 
-fn digests(layers: &[imgctl_host::agent::protocol::CheckoutLayer]) -> Vec<Digest> {
-    layers.iter().map(|layer| layer.descriptor.digest.clone()).collect()
+fn digests<'l>(layers: impl IntoIterator<Item = &'l CheckoutLayer>) -> Vec<Digest> {
+    layers.into_iter().map(|layer| layer.descriptor.digest.clone()).collect()
 }
 
 /// All layers without duplicates, each with a number.
@@ -285,7 +288,10 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
     let mut changes = Vec::new();
     let mut leaves_rootfs = false;
     for (tree, id) in trees.iter().zip(&ids) {
-        let apply: BTreeSet<Digest> = digests(&tree.registry_layers)
+        let is_made = inventory.made.get(&tree.name).is_some_and(|made| made.contains(id));
+        // Whoever makes the tree adds what its own layers have for the registry.
+        let mixed = tree.mixed_layers().filter(|_| is_made && target.wants.registry);
+        let apply: BTreeSet<Digest> = digests(tree.registry_layers.iter().chain(mixed))
             .into_iter()
             .filter(|digest| !applied.contains(digest))
             .collect();
@@ -293,7 +299,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
             tree: Arc::clone(tree),
             id: id.clone(),
             former: inventory.trees.get(&tree.name).cloned(),
-            is_made: inventory.made.get(&tree.name).is_some_and(|made| made.contains(id)),
+            is_made,
             stage: brief.stage,
             apply,
         };
@@ -303,8 +309,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
         }
         for layer in tree.layers.iter().chain(&tree.registry_layers) {
             let digest = &layer.descriptor.digest;
-            let is_needed =
-                if layer.registry { change.apply.contains(digest) } else { !change.is_made };
+            let is_needed = change.apply.contains(digest) || !layer.registry && !change.is_made;
             let number = blobs.number(&layer.descriptor, &layer.diff_id);
             if has.contains(digest) {
                 holds.insert(number);

@@ -15,9 +15,9 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::file_at::FileAt;
 use imgctl_base::image::{Descriptor, Digest, Hasher};
 use imgctl_base::workers::lock;
-use imgctl_store::layer::chunked::{self, FOOTER, Part, Position, Table};
-use imgctl_store::layer::delta::{self, Base};
-use imgctl_store::layer::{ContentReader, EntryKind, LayerPath};
+use imgctl_layer::chunked::{self, FOOTER, Part, Position, Table};
+use imgctl_layer::delta::{self, Base};
+use imgctl_layer::{ContentReader, EntryKind, LayerPath};
 use imgctl_store::mount::layers::LayerOf;
 use imgctl_store::store::Store;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::sync::recipe::Delta;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
 
 const ZSTD: Compression = Compression::Zstd { level: 3 };
 /// Length of the binary, in bytes.

@@ -256,7 +256,8 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     for synced in run(plan, &controller.store, &Unwatched) {
         synced.result.unwrap();
     }
-    assert_eq!(lock(&lan.host(1).applied).len(), 3);
+    // Three of the registry alone, and the patch's, which does not say what it holds.
+    assert_eq!(lock(&lan.host(1).applied).len(), 4);
     assert!(planned(brief(images), &targets).is_done());
 }
 
@@ -394,4 +395,24 @@ fn an_interruption_breaks_off_what_is_under_way() {
     for synced in synced {
         assert!(synced.result.unwrap_err().to_string().contains("interrupted"));
     }
+}
+
+#[test]
+fn a_registry_gets_back_what_a_layer_of_another_tool_brought() {
+    let (lan, controller) = (Lan::new(2, |_| 0), Controller::new());
+    let mut rootfs = rootfs_image(&controller, 2, 100);
+    rootfs.layers.push(controller.layer(30, 500, None));
+    let wants = Wants { rootfs: true, registry: true, ..Wants::default() };
+    let targets = [target(&lan, 0, &wants), target(&lan, 1, &super::tests::rootfs())];
+    for synced in run(planned(brief(vec![rootfs.clone()]), &targets), &controller.store, &Unwatched)
+    {
+        synced.result.unwrap();
+    }
+    assert!(planned(brief(vec![rootfs.clone()]), &targets).is_done());
+    lock(&lan.host(0).applied).clear();
+    let plan = planned(brief(vec![rootfs]), &targets);
+    // The host still has the layer itself.
+    assert_eq!(plan.says(&plan.hosts[0]), ["add 1 layer to the registry"]);
+    assert_eq!(plan.bytes(), 0);
+    assert!(plan.hosts[1].is_done());
 }

@@ -119,6 +119,11 @@ fn registry_layers(brief: &Brief, architecture: &str) -> Vec<CheckoutLayer> {
 }
 
 impl Tree {
+    /// Returns those of the tree's own layers that may hold `registry/` besides.
+    pub(crate) fn mixed_layers(&self) -> impl Iterator<Item = &CheckoutLayer> {
+        self.layers.iter().filter(|layer| layer.descriptor.layer_kind().is_none())
+    }
+
     /// Returns the inputs that rendering the tree on `host` depends on.
     pub fn inputs(&self, brief: &Brief, host: &Host, facts: &Facts) -> Inputs {
         let is_ours = |name: &str| self.images.iter().any(|image| image.name == name);

@@ -1,17 +1,16 @@
 //! `imgctl inplace plan`, `apply`, `status`, `rollback`.
 
-pub(crate) mod view;
-
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::cluster_options::ClusterArg;
-use crate::cli::{
+use imgctl_base::error::{Error, Kind, Result};
+use imgctl_frontend::cluster_options::ClusterArg;
+use imgctl_frontend::inplace_view as view;
+use imgctl_frontend::{
     context::Context, duration, registry_options::RegistryArgs, report_output::RunReportArg,
     ssh_options::SshArgs,
 };
-use imgctl_base::error::{Error, Kind, Result};
 use imgctl_inplace::batches::Share;
 use imgctl_inplace::{
     request,

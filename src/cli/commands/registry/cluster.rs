@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Arg, Args};
 
-use crate::cli::cluster_options::WorkArgs;
-use crate::cli::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_base::error::{Error, Result};
+use imgctl_frontend::cluster_options::WorkArgs;
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs, ssh_options::SshArgs};
 use imgctl_ops::registry::{self, NewPassword};
 
 /// The cluster whose registry is meant, and how its hosts are reached.

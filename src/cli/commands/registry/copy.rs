@@ -7,9 +7,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::commands::build_embedding::ChartArgs;
-use crate::cli::{context::Context, image_options::SelectionArgs, registry_options::RegistryArgs};
 use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_build::build;
+use imgctl_frontend::{
+    context::Context, image_options::SelectionArgs, registry_options::RegistryArgs,
+};
 use imgctl_registry::Target;
 use imgctl_transfer::transfer::location::{Archived, Location};
 use imgctl_transfer::transfer::mirror::{self, Action, IMAGES, MirrorOptions, Mirrored, Planned};

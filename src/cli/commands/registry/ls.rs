@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::{context::Context, registry_options::RegistryArgs};
-use crate::ui::table::Table;
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::Reference;
 use imgctl_base::workers::{for_each, lock};
+use imgctl_frontend::{context::Context, registry_options::RegistryArgs};
 use imgctl_registry::{Client, Repository, Target, layout::Layout};
 use imgctl_transfer::transfer::mirror_place::PlaceName;
+use imgctl_ui::table::Table;
 
 /// Number of repository names read at a time.
 const PAGE: usize = 1000;

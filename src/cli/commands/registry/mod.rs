@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::{context::Context, duration, registry_options::RegistryArgs};
-use crate::ui::table::{counted, human};
 use imgctl_base::error::{Context as _, Error, Kind, Result};
 use imgctl_base::image::Reference;
+use imgctl_frontend::{context::Context, duration, registry_options::RegistryArgs};
 use imgctl_registry::Target;
 use imgctl_registry::layout::{Layout, gc::GcOptions};
+use imgctl_ui::table::{counted, human};
 
 /// Serve registries and maintain registries on disk
 #[derive(Args, Debug)]

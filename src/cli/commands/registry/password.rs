@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::commands::registry::cluster;
-use crate::cli::context::Context;
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_frontend::context::Context;
 use imgctl_ops::registry::NewPassword;
 use imgctl_registry::credentials::Secret;
 use imgctl_registry::server::{hash_password, set_password};

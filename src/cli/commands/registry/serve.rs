@@ -9,21 +9,21 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::cli::{
+use imgctl_base::error::{Error, IoContext as _, Kind, Result};
+use imgctl_base::fs::output::{self, Durability, Target};
+use imgctl_base::image::Reference;
+use imgctl_frontend::{
     context::Context,
     duration,
     registry_options::{RegistryArgs, read_token},
 };
-use crate::ui::edge;
-use imgctl_base::error::{Error, IoContext as _, Kind, Result};
-use imgctl_base::fs::output::{self, Durability, Target};
-use imgctl_base::image::Reference;
 use imgctl_registry::server::{
     Access, AccessLog, LayoutBackend, Limits, Names, ProxyBackend, ServeOptions, Server, Upstream,
     backend::Backend, signalled,
 };
 use imgctl_registry::{credentials::Secret, layout::Layout};
 use imgctl_transfer::transfer::store_backend::StoreBackend;
+use imgctl_ui::edge;
 
 /// Variable with the token, for use without a token file.
 const TOKEN: &str = "IMGCTL_REGISTRY_TOKEN";

@@ -19,8 +19,8 @@ use imgctl_base::image::{Descriptor, Digest, Hasher, LayerKind};
 use imgctl_base::progress::{Silent, Task, Unit};
 use imgctl_embed::plan::{DIRECTORY, File, LayerPlan};
 use imgctl_embed::resolve::{Origin, ResolvedImage};
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Toc};
 use imgctl_registry::layout::paths;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, Toc};
 
 /// State shared by all threads.
 struct Work<'a> {

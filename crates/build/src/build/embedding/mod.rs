@@ -23,7 +23,7 @@ use imgctl_embed::plan::{self, Present};
 use imgctl_embed::resolve::{ResolvedImage, Resolver, Wanted};
 use imgctl_embed::search::{self, SearchOptions, names};
 use imgctl_embed::{ContextFiles, Found, FoundImage, Skipped};
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 use imgctl_store::store::{Named, Store};
 use imgctl_transfer::transfer::{self, Input, LoadOptions};
 

@@ -19,7 +19,7 @@ const PROTOCOLS: &str = "git:http:https:ssh";
 /// Variables that lead git to another repository or change the files that it writes. Git sets some of
 /// them for hooks, which may run a build. What decides only about access (`GIT_SSH_COMMAND`,
 /// `GIT_SSL_CAINFO`, …) stays.
-const FOREIGN: [&str; 27] = [
+pub(super) const FOREIGN: [&str; 27] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ATTR_SOURCE",
     "GIT_COMMON_DIR",

@@ -4,6 +4,9 @@
 mod address;
 mod checkout;
 mod command;
+mod commit;
+
+pub use commit::commit_time;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +30,7 @@ use imgctl_base::fs::root::Root;
 use imgctl_base::image::Platform;
 use imgctl_embed::lock::Given;
 use imgctl_kubefile::ignore::IgnoreRules;
-use imgctl_store::layer::{EntryKind, LayerPath, Mtime};
+use imgctl_layer::{EntryKind, LayerPath, Mtime};
 use imgctl_store::store::Store;
 use imgctl_trust::provenance::Material;
 

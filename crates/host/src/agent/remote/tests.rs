@@ -10,8 +10,8 @@ use super::*;
 use crate::agent::protocol::Assemble;
 use crate::agent::remote::testing::{self, Host, agent_script, runtime};
 use imgctl_base::error::{Error, Kind};
-use imgctl_store::layer::delta::{self, Base};
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
+use imgctl_layer::delta::{self, Base};
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter};
 
 /// Not a test: the agent that the tests start. Its store is the working directory.
 #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use imgctl_base::error::{Error, Result};
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 
 /// Locations of one tree's directories.
 #[derive(Clone, Debug)]

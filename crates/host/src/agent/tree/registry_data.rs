@@ -20,8 +20,8 @@ use imgctl_base::error::{Error, IoContext, Result};
 use imgctl_base::fs::directory;
 use imgctl_base::fs::metadata::{FileKind, Metadata};
 use imgctl_base::image::{Algorithm, Digest, Hasher};
-use imgctl_store::layer::whiteout::{Marker, marker};
-use imgctl_store::layer::{Entry, EntryKind, LayerPath};
+use imgctl_layer::whiteout::{Marker, marker};
+use imgctl_layer::{Entry, EntryKind, LayerPath};
 
 /// Directory in images that holds the registry's data.
 const REGISTRY: &[u8] = b"registry";

@@ -165,8 +165,8 @@ fn note_running(name: &str, to: &mut Retire) {
 mod tests {
     use super::*;
     use imgctl_base::image::media_type;
+    use imgctl_layer::LayerPath;
     use imgctl_registry::layout::Facts;
-    use imgctl_store::layer::LayerPath;
     use serde_json::json;
 
     /// Puts an image into the registry and records it as brought by a layer.

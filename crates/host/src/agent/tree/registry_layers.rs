@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use imgctl_base::error::{IoContext, Result};
 use imgctl_base::fs::atomic::{self, Durability};
 use imgctl_base::image::Digest;
-use imgctl_store::layer::LayerPath;
+use imgctl_layer::LayerPath;
 
 /// First word of a record. A record without it does not list the layer's files.
 const HEADER: &[u8] = b"files";

@@ -2,6 +2,8 @@
 # the registry of this host: whether it answers, now or within a minute, and whether it has its images
 # IMGCTL_ASK names the question; IMGCTL_PORT is the port, IMGCTL_LOGIN the login in base64 if it needs one,
 # IMGCTL_UNIT its unit, IMGCTL_REGISTRY its tree.
+# shellcheck source=lost-directory.sh
+. "$(dirname "$0")/lost-directory.sh"
 
 # ask METHOD PATH prints the status line of the response. Only bash: hosts can lack curl.
 ask() (
@@ -33,8 +35,9 @@ wait_for_answer() {
   exit 1
 }
 
-# Asks once whether the registry accepts the login.
+# Asks once whether the registry accepts the login. One that serves a directory that is gone does not count.
 answers() {
+  ! has_lost_directory "$IMGCTL_UNIT" || exit 1
   export -f ask
   case $(timeout 5 bash -c 'ask GET /v2/' 2>/dev/null) in
     HTTP/1.?\ 200*) exit 0 ;;

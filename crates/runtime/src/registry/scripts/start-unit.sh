@@ -4,6 +4,8 @@
 # restarted for it. IMGCTL_CHANGED: not empty if the unit or its settings have changed.
 # shellcheck source=../../scripts/own-binary.sh
 . "$(dirname "$0")/../../scripts/own-binary.sh"
+# shellcheck source=lost-directory.sh
+. "$(dirname "$0")/lost-directory.sh"
 
 command -v systemctl >/dev/null || {
   echo "this host has no systemd, which $IMGCTL_UNIT needs" >&2
@@ -16,6 +18,6 @@ if ! [ "/proc/$PPID/exe" -ef "$IMGCTL_BINARY" ] && ! cmp -s "/proc/$PPID/exe" "$
 fi
 systemctl daemon-reload
 systemctl enable -q "$IMGCTL_UNIT"
-if [ -n "$changed" ] || ! systemctl is-active -q "$IMGCTL_UNIT"; then
+if [ -n "$changed" ] || ! systemctl is-active -q "$IMGCTL_UNIT" || has_lost_directory "$IMGCTL_UNIT"; then
   systemctl restart "$IMGCTL_UNIT"
 fi

@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use crate::layer::tree::{self, Found, Tree};
-use crate::layer::unpack::is_left_out;
-use crate::layer::{EntryKind, LayerPath};
 use crate::mount::erofs::format::{
     self, BLOCK, Data, INODE_SLOT, Inode, MAX_DEVICES, Name, SUPERBLOCK_OFFSET, TYPE_BLOCK,
     TYPE_CHAR, TYPE_DIRECTORY, TYPE_FIFO, TYPE_FILE, TYPE_SYMLINK, align,
 };
 use imgctl_base::error::{Error, IoContext, Result};
+use imgctl_layer::tree::{self, Found, Tree};
+use imgctl_layer::unpack::is_left_out;
+use imgctl_layer::{EntryKind, LayerPath};
 
 /// One layer's tar.
 #[derive(Clone, Debug, PartialEq, Eq)]

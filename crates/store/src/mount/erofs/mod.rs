@@ -18,15 +18,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
-use crate::layer::scan::{Expected, scan_into};
-use crate::layer::tree::{Found, Tree};
-use crate::layer::{ContentReader, Toc};
 use crate::mount::fs_context::FsContext;
 use crate::mount::layers::{self, LayerOf};
 use crate::store::Store;
 use crate::store::images::Image;
 use imgctl_base::error::{Context, Error, IoContext, Kind, Result};
 use imgctl_base::progress::{Reporter, Task, Unit};
+use imgctl_layer::scan::{Expected, scan_into};
+use imgctl_layer::tree::{Found, Tree};
+use imgctl_layer::{ContentReader, Toc};
 
 /// Maximum length of a value for `fsconfig`, in bytes.
 const MAX_VALUE: usize = 255;

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::*;
-use crate::layer::{Entry, EntryKind, LayerPath, Mtime, Toc, TocEntry};
 use crate::mount::overlay::tests::private_mounts;
 use imgctl_base::testing::needs_root;
+use imgctl_layer::{Entry, EntryKind, LayerPath, Mtime, Toc, TocEntry};
 
 /// A tar-like file of 512-byte blocks and the table of contents that describes it.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use crate::transfer::partial::pieces::{Pieces, Tail};
 use crate::transfer::partial::{is_worth, may_have_list, pieces::Piece};
 use imgctl_base::error::Result;
 use imgctl_base::image::{Descriptor, Digest};
-use imgctl_store::layer::chunked::{Index, Part, runs_of};
+use imgctl_layer::chunked::{Index, Part, runs_of};
 use imgctl_store::store::Store;
 
 /// Returns for each layer of `wanted` the number of bytes that a machine fetches that has exactly the

@@ -10,8 +10,8 @@ use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::manifest::MAX_DOCUMENT;
 use imgctl_base::image::{Descriptor, Digest, Document, Reference, media_type};
 use imgctl_base::workers::lock;
+use imgctl_layer::chunked::{Index, Part, Runs, runs_of};
 use imgctl_registry::layout::Layout;
-use imgctl_store::layer::chunked::{Index, Part, Runs, runs_of};
 use imgctl_store::store::images::MAX_NESTING;
 use imgctl_store::store::{Lease, Store};
 

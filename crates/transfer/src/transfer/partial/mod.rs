@@ -23,7 +23,7 @@ use crate::transfer::source::{ImageSource, Kept, SourceDocument};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_base::image::{Descriptor, Digest, Reference, Verdict, media_type};
 use imgctl_base::workers::lock;
-use imgctl_store::layer::chunked::{FOOTER, Position};
+use imgctl_layer::chunked::{FOOTER, Position};
 
 /// Size from which a layer with an announced list is worth the requests, in bytes.
 const SMALLEST: u64 = 1 << 20;

@@ -15,10 +15,10 @@ use crate::transfer::testing::{Fixture, config, copy, fixture};
 use crate::transfer::tree::TreeSink;
 use imgctl_base::image::Manifest;
 use imgctl_base::progress::Silent;
+use imgctl_layer::chunked::{CHECKSUM, POSITION};
+use imgctl_layer::writer::Layer;
+use imgctl_layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, decompress};
 use imgctl_registry::layout::Layout;
-use imgctl_store::layer::chunked::{CHECKSUM, POSITION};
-use imgctl_store::layer::writer::Layer;
-use imgctl_store::layer::{Compression, Entry, EntryKind, LayerPath, LayerWriter, decompress};
 
 /// How a source answers ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

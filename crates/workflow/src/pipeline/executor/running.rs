@@ -9,8 +9,9 @@ use imgctl_base::error::Result;
 use imgctl_base::workers::lock;
 use imgctl_host::agent::Agent;
 use imgctl_host::agent::protocol::{Outcome, OutputLine, Run};
+use imgctl_journal::event::WAITING;
 use imgctl_model::context::Host;
-use imgctl_runtime::{action::HostPool, wait::WAITING};
+use imgctl_runtime::action::HostPool;
 
 #[derive(Default)]
 pub(super) struct Running {
