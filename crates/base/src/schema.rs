@@ -89,7 +89,7 @@ fn flatten(error: &ValidationError<'_, '_>, violations: &mut Vec<Violation>) {
         if violations.len() == MOST_VIOLATIONS {
             return;
         }
-        let cut = |text: String| text.chars().take(LONGEST_VIOLATION).collect();
+        let cut = |text: String| -> String { text.chars().take(LONGEST_VIOLATION).collect() };
         let place = cut(error.instance_location.to_string());
         violations.push(Violation { place, text: cut(error.kind.to_string()) });
     }

@@ -190,6 +190,11 @@ fn a_refusal_names_template_function_limit_and_what_to_do() {
             "the template takes more than 5000000 steps",
         ),
         (
+            r#"{{ range until 100000 }}{{ if regexMatch (list "x](a{1,50}){1,19}b") (repeat 5000 "a") }}{{ end }}{{ end }}"#,
+            "case",
+            "the template takes more than 5000000 steps",
+        ),
+        (
             r#"{{ range until 1000 }}{{ if regexFindAll ".*[^A-Z]|[A-Z]" (repeat 40000 "A") -1 }}{{ end }}{{ end }}"#,
             "case",
             "the template takes more than 5000000 steps",
