@@ -185,6 +185,19 @@ fn no_function_takes_more_memory_than_its_entry_says() {
 }
 
 #[test]
+fn a_search_for_all_matches_costs_the_square_of_the_text() {
+    let steps = |count: usize| {
+        let mut budget = Budget::new(&PLAIN);
+        let arguments = [Value::text("a"), Value::text("a".repeat(40_000)), Value::Int(-1)];
+        let growth = Growth::Searches(growth::searched::<1>);
+        assert!(begin(&mut budget, growth, &arguments[..count]).is_ok());
+        budget.spent().1
+    };
+    assert!(steps(2) < 50_000);
+    assert!(steps(3) > 1_000_000);
+}
+
+#[test]
 fn values_that_hold_another_twice_have_no_size_that_is_made() {
     let mut problems = Vec::new();
     let (list, map) = (doubled(40, list_of_two), doubled(40, map_of_two));
