@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::growth::Growth;
-use super::{CHART, CLUSTER_IMAGE, ENVIRONMENT, Entry, FORMAT, call};
+use super::growth::{Growth, searched};
+use super::{CHART, CLUSTER_IMAGE, ENVIRONMENT, Entry, FORMAT, begin, call};
 use crate::budget::Budget;
 use crate::dialect::PLAIN;
 use crate::value::Map;
@@ -189,7 +189,7 @@ fn a_search_for_all_matches_costs_the_square_of_the_text() {
     let steps = |count: usize| {
         let mut budget = Budget::new(&PLAIN);
         let arguments = [Value::text("a"), Value::text("a".repeat(40_000)), Value::Int(-1)];
-        let growth = Growth::Searches(growth::searched::<1>);
+        let growth = Growth::Searches(searched::<1>);
         assert!(begin(&mut budget, growth, &arguments[..count]).is_ok());
         budget.spent().1
     };
