@@ -12,6 +12,7 @@ pub mod place;
 pub mod progress;
 pub mod quote;
 pub mod re2;
+pub mod re2_size;
 pub mod schema;
 pub mod secret;
 pub mod semver;

@@ -1,6 +1,8 @@
 //! Checks of values against a JSON Schema that somebody else has written. A schema that refers to documents
 //! elsewhere cannot be checked: nothing is loaded. Must not know what the values are for.
 
+mod cost;
+
 use boon::{CompileError, Compiler, ErrorKind, Schemas, UrlLoader, ValidationError};
 use serde_json::{Number, Value};
 
@@ -31,9 +33,30 @@ pub enum Unusable {
     Wrong(String),
 }
 
-/// Returns how `value` violates `schema`, whose patterns are Go's.
-pub fn violations(mut schema: Value, value: &Value) -> Result<Vec<Violation>, Unusable> {
+/// Size of the checker's stack, in bytes.
+const STACK: usize = 32 << 20;
+/// Maximum number of violations that are kept, and of characters of one.
+const MOST_VIOLATIONS: usize = 1000;
+const LONGEST_VIOLATION: usize = 1000;
+
+/// Returns how `value` violates `schema`, whose patterns are Go's. A schema whose check would take too much time or
+/// memory is unusable.
+pub fn violations(schema: Value, value: &Value) -> Result<Vec<Violation>, Unusable> {
+    let wrong = |why: &str| Unusable::Wrong(why.to_owned());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("schema".to_owned())
+            .stack_size(STACK)
+            .spawn_scoped(scope, || checked(schema, value))
+            .map_err(|error| Unusable::Wrong(format!("it cannot be checked: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(wrong("the checker stopped unexpectedly")))
+    })
+}
+
+fn checked(mut schema: Value, value: &Value) -> Result<Vec<Violation>, Unusable> {
     translate(&mut schema);
+    cost::check_size(&schema).map_err(Unusable::Wrong)?;
+    let source = schema.clone();
     let wrong = |error: CompileError| Unusable::Wrong(format!("{error:#}"));
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(Nowhere));
@@ -46,6 +69,7 @@ pub fn violations(mut schema: Value, value: &Value) -> Result<Vec<Violation>, Un
         }
         Err(error) => return Err(wrong(error)),
     };
+    cost::check(&source, value).map_err(Unusable::Wrong)?;
     let mut violations = Vec::new();
     if let Err(error) = schemas.validate(value, compiled) {
         flatten(&error, &mut violations);
@@ -62,8 +86,12 @@ fn flatten(error: &ValidationError<'_, '_>, violations: &mut Vec<Violation>) {
         return;
     }
     if error.causes.is_empty() {
-        let place = error.instance_location.to_string();
-        violations.push(Violation { place, text: error.kind.to_string() });
+        if violations.len() == MOST_VIOLATIONS {
+            return;
+        }
+        let cut = |text: String| -> String { text.chars().take(LONGEST_VIOLATION).collect() };
+        let place = cut(error.instance_location.to_string());
+        violations.push(Violation { place, text: cut(error.kind.to_string()) });
     }
     error.causes.iter().for_each(|cause| flatten(cause, violations));
 }
@@ -150,5 +178,84 @@ mod tests {
         assert_eq!(wrong(json!({"b": "x"})), 1);
         assert_eq!(wrong(json!({"c": 0.35})), 1);
         assert_eq!(wrong(json!({"1{,2}": "x"})), 1);
+    }
+
+    fn refused(schema: Value, value: &Value) -> String {
+        match violations(schema, value) {
+            Err(Unusable::Wrong(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A schema of definitions, each of which applies the next one `times` times.
+    fn nested(keyword: &str, times: usize, depth: usize, last: Value) -> Value {
+        let mut definitions = serde_json::Map::new();
+        for number in 0..depth {
+            let next = json!({"$ref": format!("#/definitions/d{}", number + 1)});
+            definitions.insert(format!("d{number}"), json!({keyword: vec![next; times]}));
+        }
+        definitions.insert(format!("d{depth}"), last);
+        json!({"$ref": "#/definitions/d0", "definitions": definitions})
+    }
+
+    #[test]
+    fn a_schema_takes_no_time_and_memory_without_end() {
+        let value = json!({"a": {"b": [1, 2, 3]}});
+        let most = "checking the values would take more than 1000000 steps";
+        assert_eq!(refused(nested("allOf", 2, 40, json!({"type": "object"})), &value), most);
+        assert_eq!(refused(nested("anyOf", 8, 14, json!({"type": "string"})), &value), most);
+        assert!(violations(nested("allOf", 2, 10, json!({})), &value).unwrap().is_empty());
+        let few = violations(nested("anyOf", 8, 4, json!({"type": "string"})), &value).unwrap();
+        assert_eq!(few.len(), MOST_VIOLATIONS);
+
+        // A chain that no stack holds.
+        let long = refused(nested("allOf", 1, 1000, json!({})), &value);
+        assert!(long.contains("256 deep"), "{long}");
+        // Names that are repeated in each path below them.
+        let mut many = serde_json::Map::new();
+        for number in 0..10_000 {
+            many.insert(format!("p{number}"), json!({}));
+        }
+        let name = "x".repeat(100_000);
+        let names = refused(json!({"properties": {name: {"properties": many}}}), &value);
+        assert!(names.contains("too long"), "{names}");
+        let many: serde_json::Map<String, Value> =
+            (0..60_000).map(|number| (number.to_string(), json!({}))).collect();
+        let parts = refused(json!({"properties": many}), &value);
+        assert!(parts.contains("50000 parts"), "{parts}");
+        let patterns = vec![json!({"pattern": "((a{100}){100}){50}"}); 10];
+        let large = refused(json!({"anyOf": patterns}), &value);
+        assert!(large.contains("patterns are too large"), "{large}");
+        let slow = json!({"additionalProperties": {"pattern": "(a{1,50}){1,19}b"}});
+        let text = json!({"a": "a".repeat(100_000)});
+        assert_eq!(refused(slow, &text), most);
+    }
+
+    #[test]
+    fn ordinary_schemas_that_refer_to_themselves_are_checked() {
+        let schema = json!({
+            "$id": "https://e.example/s",
+            "$ref": "#/$defs/tree",
+            "$defs": {
+                "tree": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {
+                        "name": {"$ref": "#name"},
+                        "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+                        "a b": {"$ref": "#/$defs/a%20b"},
+                    },
+                    "additionalProperties": false,
+                },
+                "name": {"$anchor": "name", "type": "string"},
+                "a b": {"$ref": "http://json-schema.org/draft-07/schema#"},
+            },
+        });
+        let good = json!({"name": "a", "a b": {"type": "string"}, "children": [
+            {"name": "b", "children": [{"name": "c"}]}, {"name": "d"},
+        ]});
+        assert_eq!(violations(schema.clone(), &good), Ok(Vec::new()));
+        let wrong = json!({"name": 1, "children": [{"x": "b"}]});
+        assert_eq!(violations(schema, &wrong).unwrap().len(), 3);
     }
 }

@@ -19,7 +19,20 @@ pub const CLUSTERFILE: &str = "Clusterfile";
 pub const CONTROLLER: &str = "controller.tar";
 /// Directories of the state that a new controller needs.
 const DIRECTORIES: [&str; 2] = ["pki", "etc"];
-/// Names the addresses of the former hosts; the new cluster gets one of its own.
+/// Files of `etc/` that a new controller needs. `kubeadm-init.yaml` is sealos'.
+const SETTINGS: [&str; 7] = [
+    "etc/agent-token",
+    "etc/alt-names",
+    "etc/kubeadm-init.yaml",
+    "etc/registry_htpasswd",
+    "etc/registry_password",
+    "etc/registry_password_change",
+    "etc/token",
+];
+/// Marks of a rotation of authorities.
+const MARKS: [&str; 2] = ["pki/rotation/open", "pki/rotation/dropping"];
+/// The kubeconfig names the addresses of the former hosts; the new cluster gets one of its own. No backup may
+/// bring one: a client runs what a kubeconfig says.
 const LEFT_OUT: &str = "etc/admin.conf";
 /// Maximum size of one of the controller's files, and of all, in bytes.
 const MOST: u64 = 1 << 20;
@@ -38,6 +51,19 @@ pub fn read_clusterfile(bytes: &[u8]) -> Result<Clusterfile> {
     let text = str::from_utf8(bytes)
         .map_err(|_| Error::bad_content("the Clusterfile of the backup is not text"))?;
     clusterfile::read_stored(text, "the Clusterfile of the backup").map(|(read, _)| read)
+}
+
+/// Whether a backup has a file of this name, as it is written: certificates and keys below `pki/`, and the
+/// settings that imgctl itself keeps.
+fn is_of_controller(name: &str) -> bool {
+    let Some(file) = name.strip_prefix("pki/") else { return SETTINGS.contains(&name) };
+    let file = file.strip_prefix("rotation/").unwrap_or(file);
+    let file = file.strip_prefix("etcd/").unwrap_or(file);
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_key = file.rsplit_once('.').is_some_and(|(stem, end)| {
+        ["crt", "key", "pub"].contains(&end) && !stem.is_empty() && stem.chars().all(is_plain)
+    });
+    is_key || MARKS.contains(&name)
 }
 
 /// Returns the controller's keys and passwords: paths below the state directory, and contents.
@@ -83,26 +109,44 @@ pub fn pack_controller(state: &StateFiles) -> Result<Vec<u8>> {
     archive.into_inner().doing(|| "cannot pack the controller's keys".to_owned())
 }
 
-/// Writes what [`pack_controller`] packed into the state directory.
-pub fn unpack_controller(bytes: &[u8], state: &StateFiles) -> Result<()> {
+/// The files of a backup for a new controller, below its state directory.
+#[derive(Debug)]
+pub struct Unpacked {
+    pub written: Vec<PathBuf>,
+    /// Files that are not imgctl's: they are not written.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// Writes what [`pack_controller`] packed into the state directory, or nothing if something is there that no
+/// controller has.
+pub fn unpack_controller(bytes: &[u8], state: &StateFiles) -> Result<Unpacked> {
     let doing = || "cannot use the controller's keys in the backup".to_owned();
     let mut archive = tar::Archive::new(Cursor::new(bytes).take(MOST_OF_ALL));
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for entry in archive.entries().doing(doing)? {
         let mut entry = entry.doing(doing)?;
         let path = entry.path().doing(doing)?.into_owned();
         let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
         let is_ours = DIRECTORIES.iter().any(|directory| path.starts_with(directory));
-        if !plain || !is_ours || !entry.header().entry_type().is_file() || entry.size() > MOST {
+        let is_file = entry.header().entry_type().is_file() && entry.size() <= MOST;
+        if !plain || !is_ours || !is_file || path == Path::new(LEFT_OUT) {
             return Err(Error::bad_content(format!(
                 "the backup has a file `{}`, which does not belong to a controller",
                 path.display().to_string().escape_debug()
             )));
         }
+        if !str::from_utf8(&entry.path_bytes()).is_ok_and(is_of_controller) {
+            left_out.push(path);
+            continue;
+        }
         let mut text = String::new();
         entry.read_to_string(&mut text).doing(doing)?;
-        state.write(&path, &text).context(doing)?;
+        files.push((path, text));
     }
-    Ok(())
+    for (path, text) in &files {
+        state.write(path, text).context(doing)?;
+    }
+    Ok(Unpacked { written: files.into_iter().map(|(path, _)| path).collect(), left_out })
 }
 
 /// Describes the cluster, for those who choose a backup and for the restore.
@@ -153,31 +197,72 @@ mod tests {
             ("pki/etcd/ca.crt", "certificate"),
             ("etc/registry_password", "word"),
             ("etc/admin.conf", "left out"),
+            ("etc/scheduler.conf", "left out"),
             ("journal/x", "left out"),
         ] {
             from.write(name, text).unwrap();
         }
         let packed = pack_controller(&from).unwrap();
         assert_eq!(packed, pack_controller(&from).unwrap());
-        unpack_controller(&packed, &to).unwrap();
+        let unpacked = unpack_controller(&packed, &to).unwrap();
+        assert_eq!(unpacked.left_out, [Path::new("etc/scheduler.conf")]);
         let count =
             WalkDir::new(to.directory()).into_iter().flatten().filter(|e| e.file_type().is_file());
         assert_eq!(count.count(), 3);
         assert_eq!(std::fs::read_to_string(to.path("pki/ca.key")).unwrap(), "secret");
 
-        for name in ["../x", "/etc/x", "other/x", "pki/../../x"] {
-            let mut archive = tar::Builder::new(Vec::new());
+        for name in
+            ["../x", "/etc/x", "other/x", "pki/../../x", "etc/admin.conf", "etc/./admin.conf"]
+        {
+            let to = StateFiles::plain(scratch.path().join("refused"));
+            let bytes = packed_by_others(&["pki/ca.key", name]);
+            let error = unpack_controller(&bytes, &to).unwrap_err();
+            assert_eq!(error.kind(), Kind::BadContent, "{name}: {error}");
+            assert!(!to.directory().exists(), "{name}");
+        }
+    }
+
+    /// An archive with files of these names: `append_data` refuses some itself.
+    fn packed_by_others(names: &[&str]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for name in names {
             let mut header = tar::Header::new_gnu();
             header.set_size(1);
             header.set_mode(0o600);
-            // `append_data` refuses such names itself.
-            let field = header.as_mut_bytes();
-            field[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
             archive.append(&header, &b"x"[..]).unwrap();
-            let bytes = archive.into_inner().unwrap();
-            let error = unpack_controller(&bytes, &to).unwrap_err();
-            assert_eq!(error.kind(), Kind::BadContent, "{name}: {error}");
         }
+        archive.into_inner().unwrap()
+    }
+
+    #[test]
+    fn a_backup_brings_only_the_files_of_a_controller() {
+        let scratch = tempfile::tempdir().unwrap();
+        let to = StateFiles::plain(scratch.path().join("to"));
+        let ours = [
+            "etc/token",
+            "pki/apiserver-etcd-client.crt",
+            "pki/etcd/ca.key",
+            "pki/rotation/etcd/ca.crt",
+            "pki/rotation/open",
+            "pki/sa.pub",
+        ];
+        let others = [
+            "etc/./token",
+            "etc/scheduler.conf",
+            "etc/x/token",
+            "pki/.key",
+            "pki/config",
+            "pki/other/ca.crt",
+            "pki/x.conf",
+        ];
+        let bytes = packed_by_others(&[&others[..], &ours].concat());
+        let unpacked = unpack_controller(&bytes, &to).unwrap();
+        assert_eq!(unpacked.written, ours.map(PathBuf::from));
+        assert_eq!(unpacked.left_out, others.map(PathBuf::from));
+        let count =
+            WalkDir::new(to.directory()).into_iter().flatten().filter(|e| e.file_type().is_file());
+        assert_eq!(count.count(), ours.len());
     }
 }

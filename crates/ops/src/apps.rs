@@ -131,6 +131,7 @@ pub fn run(request: &AppInstallation, session: &Session<'_>) -> Result<()> {
             registry: settings.registry.as_ref().map(Registry::name),
             objects: Vec::new(),
             former: Vec::new(),
+            releases: BTreeSet::new(),
         };
         items.push(Item { image: image.clone(), installed, known: known.remove(&application) });
     }

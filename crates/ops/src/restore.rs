@@ -90,21 +90,35 @@ pub fn restore(request: &RestoreRequest, session: &Session<'_>) -> Result<()> {
     if let Some(image) = image {
         desired.cluster.images.insert(0, image);
     }
-    let mut files = Vec::new();
+    let (mut files, mut unpacked) = (Vec::new(), Vec::new());
     if !request.options.dry_run {
         files = staging.fill(&from, &found, &opened, &access, session)?;
         if !is_resumed {
             archive(&work, session)?;
             staging.begin()?;
         }
-        content::unpack_controller(&opened.bytes(&*source, CONTROLLER)?, &state)?;
+        let keys = content::unpack_controller(&opened.bytes(&*source, CONTROLLER)?, &state)?;
+        for name in &keys.left_out {
+            session.front.note(&format!(
+                "{} of the backup is not one of imgctl's files, and is left out",
+                name.display()
+            ));
+        }
+        unpacked = keys.written;
     }
     // What was recorded is archived: from here on, the cluster does not exist.
     if !is_resumed {
         work.current = None;
     }
-    let prepared = work.prepare(desired)?;
-    same_images(&prepared.context.images, &opened, request.other_images, session)?;
+    let prepared = work.prepare(desired).and_then(|prepared| {
+        same_images(&prepared.context.images, &opened, request.other_images, session)?;
+        Ok(prepared)
+    });
+    if prepared.is_err() && !is_resumed {
+        // No host knows the keys yet.
+        forget(&state, &unpacked);
+    }
+    let prepared = prepared?;
     let mut change = work.change(&prepared, request.wait)?;
     change.restore = Some(Restore { digest: found.root.digest.clone(), files, is_resumed });
     session.front.note(&format!(
@@ -255,6 +269,16 @@ fn archive(work: &Work<'_>, session: &Session<'_>) -> Result<()> {
     work.state.untouch_all()?;
     session.front.note(&format!("the record of the lost cluster is kept as {}", to.display()));
     Ok(())
+}
+
+/// Removes the controller's files of a backup that is not restored.
+fn forget(state: &StateFiles, unpacked: &[PathBuf]) {
+    for name in unpacked {
+        let path = state.path(name);
+        if let Err(error) = std::fs::remove_file(&path) {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+    }
 }
 
 /// Fails if an image is not the one that the cluster had.

@@ -6,6 +6,7 @@
 //! known before anything is made: the process never asks for memory that the limits do not allow.
 
 use crate::dialect::Limits;
+use crate::patterns::Patterns;
 use crate::print::MAX_NESTING;
 use crate::source::Fault;
 use crate::value::Value;
@@ -17,11 +18,13 @@ pub(crate) struct Budget {
     limits: &'static Limits,
     made: usize,
     steps: u64,
+    /// The regular expressions of the rendering.
+    pub(crate) patterns: Patterns,
 }
 
 impl Budget {
     pub(crate) fn new(limits: &'static Limits) -> Self {
-        Self { limits, made: 0, steps: 0 }
+        Self { limits, made: 0, steps: 0, patterns: Patterns::default() }
     }
 
     /// Checks what a call may need while it runs, and counts the work.
@@ -46,7 +49,7 @@ impl Budget {
 
     /// Counts the bytes that a call reads or writes as steps.
     pub(crate) fn work(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.steps(u64::try_from(bytes >> 12).unwrap_or(u64::MAX))
+        self.steps(u64::try_from(bytes >> 10).unwrap_or(u64::MAX))
     }
 
     /// Returns the bytes and the steps that are counted so far.

@@ -64,7 +64,7 @@ pub(crate) struct Limits {
     pub(crate) made: usize,
     /// Memory that one call may need while it runs, in bytes.
     pub(crate) once: usize,
-    /// Evaluated pieces of templates, calls, and pages of 4 KiB that calls read or write.
+    /// Evaluated pieces of templates, calls, KiB that calls read or write, and searches for expressions.
     pub(crate) steps: u64,
 }
 

@@ -12,6 +12,7 @@ mod engine;
 mod eval;
 mod functions;
 mod helm;
+mod patterns;
 mod print;
 mod source;
 mod toml;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::growth::Growth;
-use super::{CHART, CLUSTER_IMAGE, ENVIRONMENT, Entry, FORMAT, call};
+use super::growth::{Growth, searched};
+use super::{CHART, CLUSTER_IMAGE, ENVIRONMENT, Entry, FORMAT, begin, call};
 use crate::budget::Budget;
 use crate::dialect::PLAIN;
 use crate::value::Map;
@@ -128,7 +128,10 @@ fn problem(
     let environment = BTreeMap::from([("V".to_owned(), "v".repeat(LONG))]);
     let bound = match growth {
         Growth::Flat => 0,
-        Growth::Shares(bound) | Growth::Fresh(bound) | Growth::Pairs(bound) => bound(arguments),
+        Growth::Shares(bound)
+        | Growth::Fresh(bound)
+        | Growth::Searches(bound)
+        | Growth::Pairs(bound) => bound(arguments),
     };
     let converted = call::made_texts(types, arguments).next().map_or(0, |_| PLAIN.once);
     let mut budget = Budget::new(&PLAIN);
@@ -179,6 +182,19 @@ fn no_function_takes_more_memory_than_its_entry_says() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn a_search_for_all_matches_costs_the_square_of_the_text() {
+    let steps = |count: usize| {
+        let mut budget = Budget::new(&PLAIN);
+        let arguments = [Value::text("a"), Value::text("a".repeat(40_000)), Value::Int(-1)];
+        let growth = Growth::Searches(searched::<1>);
+        assert!(begin(&mut budget, growth, &arguments[..count]).is_ok());
+        budget.spent().1
+    };
+    assert!(steps(2) < 50_000);
+    assert!(steps(3) > 1_000_000);
 }
 
 #[test]

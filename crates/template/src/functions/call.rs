@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use crate::dialect::Dialect;
+use crate::patterns::Patterns;
 use crate::print::to_text;
 use crate::value::{List, Map, Value};
 
@@ -25,6 +26,8 @@ pub(crate) struct Call<'a> {
     pub(super) dialect: Dialect,
     /// Variables that `env` reads.
     pub(super) environment: Option<&'a BTreeMap<String, String>>,
+    /// The regular expressions of the rendering.
+    pub(super) patterns: &'a Patterns,
 }
 
 impl Deref for Call<'_> {
@@ -40,6 +43,7 @@ impl<'a> Call<'a> {
     pub(super) fn new(
         dialect: Dialect,
         environment: Option<&'a BTreeMap<String, String>>,
+        patterns: &'a Patterns,
         (name, types): (&str, &str),
         arguments: &'a [Value],
     ) -> Result<Self, String> {
@@ -49,7 +53,7 @@ impl<'a> Call<'a> {
         } else {
             converted(name, types, arguments)?
         };
-        Ok(Self { values, dialect, environment })
+        Ok(Self { values, dialect, environment, patterns })
     }
 
     /// Returns the same call with other arguments.

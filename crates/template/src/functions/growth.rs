@@ -19,6 +19,8 @@ pub(super) enum Growth {
     /// A result that shares nothing. The bound holds while the function runs, temporary memory included; what
     /// is counted is the size of the result.
     Fresh(Bound),
+    /// [`Growth::Fresh`], with a search for a regular expression (the first argument) in a text (the second).
+    Searches(Bound),
     /// [`Growth::Shares`], with the items compared to each other in pairs.
     Pairs(Bound),
 }

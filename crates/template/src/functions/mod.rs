@@ -29,11 +29,13 @@ mod urls;
 mod values;
 mod versions;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use crate::budget::{Budget, Size};
 use crate::dialect::Dialect;
+use crate::print::to_text;
 use crate::source::Fault;
 use crate::value::Value;
 use call::{Body, Call, Group};
@@ -94,8 +96,9 @@ pub(crate) fn call(
         let texts = call::made_texts(types, arguments).map(std::slice::from_ref);
         budget.once(texts.map(growth::full::<48, 2>).fold(0, usize::saturating_add))?;
     }
-    let value = body(&Call::new(dialect, environment, (name, types), arguments)?)?;
-    if let Growth::Fresh(_) = growth {
+    let value =
+        body(&Call::new(dialect, environment, &budget.patterns, (name, types), arguments)?)?;
+    if let Growth::Fresh(_) | Growth::Searches(_) = growth {
         budget.made(Size::of(std::slice::from_ref(&value)).bytes())?;
     }
     Ok(value)
@@ -113,6 +116,19 @@ fn begin(budget: &mut Budget, growth: Growth, arguments: &[Value]) -> Result<(),
             budget.work(read.sum())
         }
         Growth::Fresh(bound) => budget.once(bound(arguments)),
+        Growth::Searches(bound) => {
+            budget.once(bound(arguments))?;
+            let pattern = match arguments.first() {
+                Some(Value::Text(pattern)) => Cow::Borrowed(&**pattern),
+                Some(other) => Cow::Owned(to_text(other)),
+                None => Cow::Borrowed(""),
+            };
+            let length = growth::length(arguments, 1);
+            let steps = budget.patterns.steps(&pattern, length);
+            // Those with a third argument search for all: from each match, a search may read to the end.
+            let times = if arguments.len() > 2 { 1 + length / 1024 } else { 1 };
+            budget.steps(steps.saturating_mul(u64::try_from(times).unwrap_or(u64::MAX)))
+        }
         Growth::Shares(bound) => {
             let bytes = bound(arguments);
             budget.once(bytes)?;

@@ -1,50 +1,45 @@
 //! Regular expressions, with Go's syntax and meaning.
 
-use regex::{Regex, RegexBuilder};
-
 use super::call::{Answer, Call, Group, int, text};
-use super::growth::Growth::Fresh;
+use super::growth::Growth::{Fresh, Searches};
 use super::growth::{full, searched, substituted};
-use crate::print::cut;
 use crate::value::Value;
-use imgctl_base::re2;
 
-/// Maximum length of a regular expression, in bytes: its syntax tree takes hundreds of times as much.
-const LONGEST_PATTERN: usize = 16 << 10;
 /// Memory for each part that is found, beside its text.
 const PART: usize = 160;
 
 pub(super) const GROUP: Group = &[
-    ("mustRegexMatch", "ss", Fresh(searched::<1>), |a| {
-        Ok(Value::Bool(compiled(&text(a, 0))?.is_match(&text(a, 1))))
+    ("mustRegexMatch", "ss", Searches(searched::<1>), |a| {
+        Ok(Value::Bool(a.patterns.compiled(&text(a, 0))?.is_match(&text(a, 1))))
     }),
-    ("regexMatch", "ss", Fresh(searched::<1>), |a| {
-        let matches = compiled(&text(a, 0)).is_ok_and(|regex| regex.is_match(&text(a, 1)));
+    ("regexMatch", "ss", Searches(searched::<1>), |a| {
+        let matches =
+            a.patterns.compiled(&text(a, 0)).is_ok_and(|regex| regex.is_match(&text(a, 1)));
         Ok(Value::Bool(matches))
     }),
-    ("regexFind", "ss", Fresh(searched::<2>), |a| {
+    ("regexFind", "ss", Searches(searched::<2>), |a| {
         let text = text(a, 1);
-        let found = compiled(&super::call::text(a, 0))?.find(&text).map(|m| m.as_str());
+        let found = a.patterns.compiled(&super::call::text(a, 0))?.find(&text).map(|m| m.as_str());
         Ok(Value::text(found.unwrap_or("")))
     }),
-    ("regexFindAll", "ssi", Fresh(searched::<2>), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
+    ("regexFindAll", "ssi", Searches(searched::<2>), |a| {
+        let (regex, text) = (a.patterns.compiled(&text(a, 0))?, text(a, 1));
         let most = usize::try_from(int(a, 2)).unwrap_or(usize::MAX);
         let mut parts = Parts::of(a);
         regex.find_iter(&text).take(most).try_for_each(|found| parts.push(found.as_str()))?;
         Ok(Value::list(parts.found))
     }),
-    ("regexReplaceAll", "sss", Fresh(substituted), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
+    ("regexReplaceAll", "sss", Searches(substituted), |a| {
+        let (regex, text) = (a.patterns.compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
         Ok(Value::text(regex.replace_all(&text, &*by)))
     }),
-    ("regexReplaceAllLiteral", "sss", Fresh(substituted), |a| {
-        let (regex, text) = (compiled(&text(a, 0))?, text(a, 1));
+    ("regexReplaceAllLiteral", "sss", Searches(substituted), |a| {
+        let (regex, text) = (a.patterns.compiled(&text(a, 0))?, text(a, 1));
         let by = super::call::text(a, 2);
         Ok(Value::text(regex.replace_all(&text, regex::NoExpand(&by))))
     }),
-    ("regexSplit", "ssi", Fresh(searched::<2>), split),
+    ("regexSplit", "ssi", Searches(searched::<2>), split),
     ("regexQuoteMeta", "s", Fresh(full::<48, 8>), |a| {
         let text = text(a, 0);
         let mut out = String::with_capacity(text.len());
@@ -82,7 +77,7 @@ impl Parts {
 /// Go's `Regexp.Split`: nothing is a separator too, except at the beginning.
 fn split(a: &Call<'_>) -> Answer {
     let (pattern, text) = (text(a, 0), text(a, 1));
-    let regex = compiled(&pattern)?;
+    let regex = a.patterns.compiled(&pattern)?;
     let most = usize::try_from(int(a, 2)).unwrap_or(usize::MAX);
     let mut parts = Parts::of(a);
     if most == 0 {
@@ -106,19 +101,4 @@ fn split(a: &Call<'_>) -> Answer {
         parts.push(&text[begin..])?;
     }
     Ok(Value::list(parts.found))
-}
-
-fn compiled(pattern: &str) -> Result<Regex, String> {
-    let long = || {
-        format!("the regular expression is longer than {LONGEST_PATTERN} bytes: {}", cut(pattern))
-    };
-    if pattern.len() > LONGEST_PATTERN {
-        return Err(long());
-    }
-    let translated = re2::translated(pattern)
-        .map_err(|error| format!("error parsing regexp: {error} in {:?}", cut(pattern)))?;
-    if translated.len() > LONGEST_PATTERN {
-        return Err(long());
-    }
-    RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(|error| error.to_string())
 }

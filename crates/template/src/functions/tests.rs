@@ -184,6 +184,16 @@ fn a_refusal_names_template_function_limit_and_what_to_do() {
             "case",
             "the template takes more than 5000000 steps",
         ),
+        (
+            r#"{{ range until 100000 }}{{ if regexMatch "(a{1,50}){1,19}b" (repeat 5000 "a") }}{{ end }}{{ end }}"#,
+            "case",
+            "the template takes more than 5000000 steps",
+        ),
+        (
+            r#"{{ range until 100000 }}{{ if regexMatch (list "x](a{1,50}){1,19}b") (repeat 5000 "a") }}{{ end }}{{ end }}"#,
+            "case",
+            "the template takes more than 5000000 steps",
+        ),
     ] {
         let refused = render(text, Dialect::ClusterImage).expect_err(text);
         let said = refused.to_string();

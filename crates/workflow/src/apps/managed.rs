@@ -48,6 +48,7 @@ impl Managed {
             registry: None,
             objects: Vec::new(),
             former: Vec::new(),
+            releases: BTreeSet::new(),
         };
         Some((context.first()?, installed))
     }

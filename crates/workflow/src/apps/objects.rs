@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::apps::prune::{PATIENCE, Prune, Removal, is_holder};
-use crate::apps::record::{Installed, PART_OF, Records, State};
+use crate::apps::record::{Installed, PART_OF, Records, Release, State};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_base::image::time::rfc3339;
 use imgctl_kube::api::Api;
@@ -38,6 +38,7 @@ impl ObjectAccess {
         if let Some(known) = self.records.all()?.remove(&installed.application) {
             installed.objects = known.objects;
             installed.former = known.former;
+            installed.releases = known.releases;
         }
         installed.state = State::Installing;
         installed.time = now();
@@ -55,8 +56,9 @@ impl ObjectAccess {
         let mut before = Vec::new();
         if let Some(known) = self.records.all()?.remove(&installed.application) {
             before = known.all_objects();
+            installed.releases = known.releases;
         }
-        installed.objects = self.label(&installed.set(), sent, say)?;
+        installed.objects = self.label(&installed.set(), sent, &mut installed.releases, say)?;
         let own: BTreeSet<&ObjectName> = installed.objects.iter().collect();
         installed.former = before.into_iter().filter(|object| !own.contains(object)).collect();
         installed.state = State::Installed;
@@ -65,11 +67,12 @@ impl ObjectAccess {
         self.records.save(&installed)
     }
 
-    /// Labels those of the objects that exist; returns them.
+    /// Labels those of the objects that exist, and returns them; adds the releases of Helm that they belong to.
     fn label(
         &self,
         set: &str,
         objects: &[ObjectName],
+        releases: &mut BTreeSet<Release>,
         say: &dyn Fn(&str),
     ) -> Result<Vec<ObjectName>> {
         let mut labelled = Vec::new();
@@ -99,6 +102,7 @@ impl ObjectAccess {
                     };
                 }
             }
+            releases.extend(Release::of(&live));
             labelled.push(object);
         }
         Ok(labelled)
@@ -110,7 +114,8 @@ impl ObjectAccess {
             return Ok(());
         };
         let set = installed.set();
-        installed.former = self.removal(&set, prune, false, say).remove(&installed.former)?;
+        installed.former =
+            self.removal(&set, prune, &BTreeSet::new(), say).remove(&installed.former)?;
         self.records.save(&installed)
     }
 
@@ -125,19 +130,19 @@ impl ObjectAccess {
         // The order of creation: former objects are older.
         let objects: Vec<ObjectName> =
             installed.former.iter().chain(&installed.objects).cloned().collect();
-        self.removal(&set, prune, true, say).remove(&objects).map(|_| ())
+        self.removal(&set, prune, &installed.releases, say).remove(&objects).map(|_| ())
     }
 
-    /// Returns the removal of objects of the ApplySet `set`; `whole`: of an application that goes.
+    /// Returns the removal of objects of the ApplySet `set`, and of Helm's records of `releases`.
     fn removal<'a>(
         &'a self,
         set: &'a str,
         prune: Prune,
-        whole: bool,
+        releases: &'a BTreeSet<Release>,
         say: &'a dyn Fn(&str),
     ) -> Removal<'a> {
         let (api, resources) = (&self.api, &self.resources);
-        Removal { api, resources, set, prune, whole, patience: PATIENCE, say }
+        Removal { api, resources, set, prune, releases, patience: PATIENCE, say }
     }
 }
 
@@ -192,6 +197,12 @@ pub(super) fn whole_removal(installed: &Installed, prune: Prune) -> Vec<String> 
             Prune::All => format!("their content is removed with them: {}", list(&held)),
             _ => format!("these stay unless --purge is given: {}", list(&held)),
         });
+    }
+    if !installed.releases.is_empty() {
+        let releases: Vec<String> =
+            installed.releases.iter().take(MOST_LISTED).map(ToString::to_string).collect();
+        notes
+            .push(format!("Helm's records of these releases are removed: {}", releases.join(", ")));
     }
     notes
 }

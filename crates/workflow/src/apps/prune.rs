@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::apps::record::PART_OF;
+use crate::apps::record::{PART_OF, Release};
 use imgctl_base::error::{Context, Error, Result};
 use imgctl_kube::api::Api;
 use imgctl_kube::objects::{ObjectName, Resources};
@@ -58,8 +58,9 @@ pub(super) struct Removal<'a> {
     /// ID of the ApplySet.
     pub(super) set: &'a str,
     pub(super) prune: Prune,
-    /// The whole application goes: Helm's records of its releases, too.
-    pub(super) whole: bool,
+    /// Releases of Helm whose records go, too: those that were recorded when the application was installed. What
+    /// the objects say now is not asked, because others may have written it.
+    pub(super) releases: &'a BTreeSet<Release>,
     /// Time for removed objects to disappear.
     pub(super) patience: Duration,
     pub(super) say: &'a dyn Fn(&str),
@@ -71,12 +72,11 @@ impl Removal<'_> {
     pub(super) fn remove(&self, objects: &[ObjectName]) -> Result<Vec<ObjectName>> {
         let mut kept = Vec::new();
         let mut removed = Vec::new();
-        let mut releases = BTreeSet::new();
         // Holders go last: most of what is in them goes in order before.
         let (holders, others): (Vec<_>, Vec<_>) =
             objects.iter().rev().partition(|one| is_holder(one));
         for object in others.into_iter().chain(holders) {
-            match self.one(object, &mut releases)? {
+            match self.one(object)? {
                 Outcome::Removed(path, uid) => removed.push((object, path, uid)),
                 Outcome::Gone => {}
                 Outcome::NotOurs => {}
@@ -87,18 +87,14 @@ impl Removal<'_> {
             }
         }
         self.wait(&removed)?;
-        for (namespace, release) in &releases {
-            self.forget_release(namespace, release)?;
+        for release in self.releases {
+            self.forget_release(release)?;
         }
         kept.reverse();
         Ok(kept)
     }
 
-    fn one(
-        &self,
-        object: &ObjectName,
-        releases: &mut BTreeSet<(String, String)>,
-    ) -> Result<Outcome> {
+    fn one(&self, object: &ObjectName) -> Result<Outcome> {
         let doing = || format!("cannot remove {object}");
         let found = self.resources.find(object).map_err(Error::from).context(doing)?;
         let Some((object, path)) = found else { return Ok(Outcome::Gone) };
@@ -142,15 +138,6 @@ impl Removal<'_> {
             Ok(_) => {}
         }
         (self.say)(&format!("{object} is removed"));
-        let of_release = |name: &str| match annotation(name) {
-            "" => None,
-            value => Some(value.to_owned()),
-        };
-        if let (Some(namespace), Some(release)) =
-            (of_release("meta.helm.sh/release-namespace"), of_release("meta.helm.sh/release-name"))
-        {
-            releases.insert((namespace, release));
-        }
         Ok(Outcome::Removed(path, uid))
     }
 
@@ -215,15 +202,13 @@ impl Removal<'_> {
             || !meta["deletionTimestamp"].is_null()
     }
 
-    /// Removes Helm's records of a release whose objects were removed, unless some are left.
-    fn forget_release(&self, namespace: &str, release: &str) -> Result<()> {
-        let is_name = |text: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
-        };
-        if !self.whole || !is_name(namespace) || !is_name(release) {
+    /// Removes Helm's records of a release.
+    fn forget_release(&self, release: &Release) -> Result<()> {
+        if !release.is_clean() {
             return Ok(());
         }
-        let doing = || format!("cannot remove Helm's records of release {namespace}/{release}");
+        let doing = || format!("cannot remove Helm's records of release {release}");
+        let Release { namespace, name: release } = release;
         let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
         let path = format!("{secrets}?labelSelector=owner%3Dhelm%2Cname%3D{release}");
         for secret in self.api.list(&path).map_err(Error::from).context(doing)? {

@@ -58,6 +58,43 @@ pub struct Installed {
     /// Objects of former versions that this one does not have.
     #[serde(default)]
     pub former: Vec<ObjectName>,
+    /// Releases of Helm that the commands made, as they were after the installation.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub releases: BTreeSet<Release>,
+}
+
+/// A release of Helm.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Release {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Release {
+    /// Returns the release that Helm's annotations on an object name, if it is in the namespace of the object: who
+    /// may write there chooses none elsewhere.
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        let meta = &object["metadata"];
+        let text = |name: &str| meta["annotations"][name].as_str();
+        let namespace = text("meta.helm.sh/release-namespace")?;
+        let name = text("meta.helm.sh/release-name")?;
+        let release = Self { namespace: namespace.to_owned(), name: name.to_owned() };
+        let is_here = meta["namespace"].as_str() == Some(namespace);
+        (is_here && release.is_clean()).then_some(release)
+    }
+
+    /// Whether both names are names, and no parts of a path or a query.
+    pub(super) fn is_clean(&self) -> bool {
+        [&self.namespace, &self.name].into_iter().all(|text| {
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c))
+        })
+    }
+}
+
+impl std::fmt::Display for Release {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// Returns the name under which an image is recorded, which all its versions share.

@@ -1,11 +1,13 @@
 //! Records and removals against the stand-in API.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use crate::apps::objects::{ObjectAccess, whole_removal};
 use crate::apps::prune::{Prune, Removal};
-use crate::apps::record::{Installed, PART_OF, Records, State, application};
+use crate::apps::record::{Installed, PART_OF, Records, Release, State, application};
 use imgctl_base::error::{Kind, Result};
 use imgctl_base::image::Digest;
 use imgctl_kube::api::Api;
@@ -22,6 +24,7 @@ fn installed() -> Installed {
         registry: None,
         objects: vec![name("ConfigMap", "n", "a")],
         former: vec![name("ConfigMap", "n", "b"), name("ConfigMap", "n", "a")],
+        releases: BTreeSet::new(),
     }
 }
 
@@ -95,7 +98,7 @@ fn removed(
     api: &StandIn,
     objects: &[ObjectName],
     prune: Prune,
-    whole: bool,
+    releases: &[Release],
 ) -> (Result<Vec<ObjectName>>, String) {
     let api: Arc<dyn Api> = Arc::new(api.clone());
     let said = Mutex::new(String::new());
@@ -104,7 +107,7 @@ fn removed(
         api: &api,
         set: "set",
         prune,
-        whole,
+        releases: &releases.iter().cloned().collect(),
         patience: std::time::Duration::ZERO,
         say: &|text| {
             let mut said = said.lock().unwrap();
@@ -150,7 +153,7 @@ fn objects_go_in_reverse_and_only_if_they_are_still_the_applications() {
         name("Unknown", "n", "kind"),
         name("ConfigMap", "../n", "hostile"),
     ];
-    let (stays, said) = removed(&api, &objects, Prune::Objects, false);
+    let (stays, said) = removed(&api, &objects, Prune::Objects, &[]);
     let stays: Vec<String> = stays.unwrap().iter().map(|one| one.name.clone()).collect();
     assert_eq!(stays, ["data", "kept"], "{said}");
     let deleted: Vec<String> =
@@ -158,7 +161,7 @@ fn objects_go_in_reverse_and_only_if_they_are_still_the_applications() {
     assert_eq!(deleted, ["b", "a"]);
     assert!(api.requests().iter().all(|one| !one.path.contains("..")));
     assert!(said.contains("foreign stays: its label"), "{said}");
-    let (stays, _) = removed(&api, &objects, Prune::All, false);
+    let (stays, _) = removed(&api, &objects, Prune::All, &[]);
     assert_eq!(stays.unwrap().len(), 1);
 }
 
@@ -175,30 +178,70 @@ fn a_namespace_goes_only_if_nobody_else_uses_it() {
     api.add_all([object("Namespace", "", "shop"), object("Namespace", "", "default")]);
     api.add_all([strange, root, owned]);
     let objects = [name("Namespace", "", "shop"), name("Namespace", "", "default")];
-    let (stays, said) = removed(&api, &objects, Prune::All, true);
+    let (stays, said) = removed(&api, &objects, Prune::All, &[]);
     assert_eq!(stays.unwrap().len(), 2);
     assert!(said.contains("it holds Secret strange"), "{said}");
     assert!(said.contains("it belongs to the cluster"), "{said}");
     api.remove("/api/v1/namespaces/shop/secrets/strange");
-    let (stays, _) = removed(&api, &objects, Prune::All, true);
+    let (stays, _) = removed(&api, &objects, Prune::All, &[]);
     assert_eq!(stays.unwrap(), [name("Namespace", "", "default")]);
 }
 
+fn of_release(name: &str, namespace: &str, release: &str) -> Value {
+    let mut one = object("ConfigMap", "n", name);
+    one["metadata"]["annotations"] = json!({
+        "meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": namespace,
+    });
+    one
+}
+
+fn helm_record(namespace: &str, release: &str) -> (Value, String) {
+    let mut secret = object("Secret", namespace, &format!("sh.helm.release.v1.{release}.v1"));
+    secret["metadata"]["labels"] = json!({"owner": "helm", "name": release});
+    let path = format!("/api/v1/namespaces/{namespace}/secrets/sh.helm.release.v1.{release}.v1");
+    (secret, path)
+}
+
 #[test]
-fn the_records_of_helm_go_with_the_whole_application() {
+fn only_recorded_releases_of_helm_go_whatever_objects_say_of_theirs() {
     let api = StandIn::new();
-    let of_release = |name: &str| {
-        let mut one = object("ConfigMap", "n", name);
-        one["metadata"]["annotations"] =
-            json!({"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "n"});
-        one
+    let (own, own_path) = helm_record("n", "r");
+    let (system, system_path) = helm_record("kube-system", "cilium");
+    api.add_all([own, system]);
+    api.add_all([of_release("a", "n", "r"), of_release("b", "kube-system", "cilium")]);
+    let objects = ["a", "b"].map(|one| name("ConfigMap", "n", one));
+    removed(&api, &objects[..1], Prune::Objects, &[]).0.unwrap();
+    assert!(api.peek(&own_path).is_some());
+    let release = |namespace: &str, name: &str| Release {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
     };
-    let mut secret = object("Secret", "n", "sh.helm.release.v1.r.v1");
-    secret["metadata"]["labels"] = json!({"owner": "helm", "name": "r"});
-    api.add_all([of_release("a"), of_release("b"), secret]);
-    let path = "/api/v1/namespaces/n/secrets/sh.helm.release.v1.r.v1";
-    removed(&api, &[name("ConfigMap", "n", "a")], Prune::Objects, false).0.unwrap();
-    assert!(api.peek(path).is_some());
-    removed(&api, &[name("ConfigMap", "n", "b")], Prune::Objects, true).0.unwrap();
-    assert!(api.peek(path).is_none());
+    let releases = [release("n", "r"), release("n", "r/../x"), release("n?", "r")];
+    let (_, said) = removed(&api, &objects[1..], Prune::Objects, &releases);
+    assert!(said.contains("Secret n/sh.helm.release.v1.r.v1 of Helm is removed"), "{said}");
+    assert!(api.peek(&own_path).is_none());
+    assert!(api.peek(&system_path).is_some());
+    assert!(api.requests().iter().all(|one| !one.path.contains("..")));
+}
+
+#[test]
+fn releases_are_recorded_with_the_installation_and_shown_before_they_go() {
+    let api = StandIn::new();
+    let unlabelled = |mut object: Value| {
+        object["metadata"]["labels"] = json!({});
+        object
+    };
+    api.add_all([
+        unlabelled(of_release("a", "n", "r")),
+        unlabelled(of_release("b", "kube-system", "cilium")),
+        unlabelled(of_release("c", "n", "../r")),
+    ]);
+    let access = ObjectAccess::new(Arc::new(api.clone()));
+    let sent = ["a", "b", "c"].map(|one| name("ConfigMap", "n", one));
+    access.record(&installed(), &sent, &|_| {}).unwrap();
+    let known = access.records.all().unwrap().remove(&installed().application).unwrap();
+    let releases: Vec<String> = known.releases.iter().map(ToString::to_string).collect();
+    assert_eq!(releases, ["n/r"]);
+    let notes = whole_removal(&known, Prune::Objects).join("\n");
+    assert!(notes.contains("Helm's records of these releases are removed: n/r"), "{notes}");
 }
