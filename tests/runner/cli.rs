@@ -34,6 +34,24 @@ fn help_of_every_verb() {
 }
 
 #[test]
+fn flags_of_sealos_do_what_scripts_expect() {
+    let env = with_image();
+    let before = env.imgctl(["--show-path", "images"]).ok();
+    assert_eq!(env.imgctl(["images", "--show-path"]).ok().stdout(), before.stdout());
+    for format in ["oci-archive", "docker-archive"] {
+        let file = format!("file-of-{format}");
+        env.imgctl(["save", "-q", "--format", format, "-o", &file, "etcd:v1"]).ok();
+        for line in [["-t", format, "-i", &file], ["-i", &file, "--transport", format]] {
+            env.imgctl(["rmi", "etcd:v1"]).ok();
+            let loaded = env.imgctl([&["load"], &line[..]].concat()).ok();
+            assert_eq!(loaded.stdout(), "Loaded image: localhost/etcd:v1");
+        }
+    }
+    let named = env.imgctl(["load", "-t", "other:v1", "file-of-oci-archive"]).ok();
+    assert_eq!(named.stdout(), "Loaded image: localhost/other:v1");
+}
+
+#[test]
 fn exit_codes_tell_what_went_wrong() {
     let env = with_image();
     env.write("bad/Kubefile", "FROM scratch\nCOPPY a b\n");

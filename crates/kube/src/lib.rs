@@ -14,6 +14,7 @@ pub mod presented;
 pub mod probe;
 pub mod restart;
 pub mod selector;
+pub mod succession;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "for tests only")]
 pub mod testing;

@@ -143,6 +143,10 @@ pub(crate) struct LoadArgs {
     #[arg(short, long = "tag", value_name = "NAME")]
     tags: Vec<String>,
 
+    /// Accepted for compatibility with existing scripts: the format is detected
+    #[arg(long, value_name = "FORMAT", hide = true)]
+    transport: Option<String>,
+
     /// If parts or blobs are missing, list them here for `imgctl save --request`
     #[arg(long, value_name = "LIST")]
     request_missing: Option<PathBuf>,
@@ -159,8 +163,11 @@ pub(crate) struct LoadArgs {
 pub(crate) fn load(args: &LoadArgs, context: &Context) -> Result<()> {
     let paths = if args.files.is_empty() { &args.input } else { &args.files };
     let (paths, choice) = transfer::archives(paths)?;
+    // In sealos, -t is --transport.
+    let is_format = |tag: &&String| matches!(tag.as_str(), "oci-archive" | "docker-archive");
+    let tags: Vec<String> = args.tags.iter().filter(|tag| !is_format(tag)).cloned().collect();
     let options = LoadOptions {
-        tags: references(&args.tags)?,
+        tags: references(&tags)?,
         choice,
         request_missing: args.request_missing.clone(),
         unpack: args.unpack,

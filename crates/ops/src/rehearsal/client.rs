@@ -64,7 +64,9 @@ impl Address {
         let Some(path) = &self.path else { return Ok(true) };
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        // In one piece: a server that answers the first part and closes would reset the connection.
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         // `HTTP/1.1 200`
         let mut start = [0; 12];
         stream.read_exact(&mut start)?;

@@ -16,8 +16,10 @@ use crate::work::{RunOptions, Work};
 use imgctl_base::error::{Error, Kind, Result};
 use imgctl_host::host::address::{self, Address, SSH_PORT};
 use imgctl_journal::event::Outcome;
+use imgctl_kube::succession;
 use imgctl_model::clusterfile::{Clusterfile, Ssh};
 use imgctl_model::{context::MASTER, desired::HostFlags};
+use imgctl_runtime::nodes;
 use imgctl_upgrade::document::{Choices, Direction, Document, OnFailure};
 use imgctl_upgrade::upgrade_store::{UpgradeStatus, UpgradeStore};
 use imgctl_workflow::pipeline::nodes::Wait;
@@ -247,10 +249,35 @@ fn step(
             add_new_hosts(&mut desired, &flags, session)?;
         }
         Part::Leave => {
+            take_over(&work, &desired, pair)?;
             desired.cluster.remove_hosts(&[old])?;
         }
     }
     converge(&work, desired, WAIT, false)
+}
+
+/// Gives the Node of the spare what people and controllers have given the Node that it replaces.
+fn take_over(work: &Work<'_>, cluster: &Clusterfile, pair: &Pair) -> Result<()> {
+    let prepared = work.prepare(cluster.clone())?;
+    let name = |text: &str| -> Result<String> {
+        let found = address::parse_list(text, SSH_PORT)?.into_iter().next();
+        Ok(found.map_or_else(|| text.to_owned(), |address| address.name))
+    };
+    let (old, spare) = (name(&pair.old)?, name(&pair.spare)?);
+    let taken = work.with_execution(&prepared, false, |execution| {
+        if !execution.runtime.has_api() {
+            return Ok(None);
+        }
+        let api = nodes::api(&prepared.context, &*execution.pool)?;
+        succession::take_over(&*api, &old, &spare)
+    })?;
+    if let Some((old, spare)) = taken {
+        let what = "labels, annotations, taints and provider's ID";
+        work.session
+            .front
+            .note(&format!("Node {spare} has the {what} of Node {old} that it lacked"));
+    }
+    Ok(())
 }
 
 /// Returns the host of the cluster named `name`, and whether it is a control plane.

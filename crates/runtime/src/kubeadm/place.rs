@@ -140,8 +140,12 @@ pub(super) fn audit_policy(site: &Site<'_>, config: &Config) -> Result<()> {
 /// Writes the other files of the image's `statics/`, which settings of control planes may name.
 pub(super) fn statics(site: &Site<'_>) -> Result<()> {
     let statics = format!("{}/statics", site.context.paths.rootfs());
-    let line = Line::script(&[include_str!("scripts/statics.sh")]);
-    site.run(&line.with([("IMGCTL_STATICS", &statics)])).map(drop)
+    site.run(&statics_line(&statics, KUBERNETES)).map(drop)
+}
+
+fn statics_line(statics: &str, kubernetes: &str) -> Line {
+    Line::script(&[include_str!("scripts/statics.sh")])
+        .with([("IMGCTL_STATICS", statics), ("IMGCTL_KUBERNETES", kubernetes)])
 }
 
 pub(super) fn read(agent: &dyn Agent, path: &str) -> Result<Option<String>> {
@@ -154,4 +158,39 @@ pub(super) fn write(agent: &dyn Agent, path: &str, mode: u32, text: &str) -> Res
         .write_file(&FileToWrite { path: path.to_owned(), mode, content: text.as_bytes().to_vec() })
         .map(|_| ())
         .context(|| format!("{}: cannot write {path}", agent.host()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_image_are_beside_those_of_kubeadm_and_replace_none() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        std::fs::create_dir_all(path("statics/folder")).unwrap();
+        for name in ["admission.yml", "with a space", "admin.conf", "audit-policy.yml"] {
+            std::fs::write(path("statics").join(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/shadow", path("statics/link")).unwrap();
+        std::fs::create_dir(path("kubernetes")).unwrap();
+        std::fs::write(path("kubernetes/admin.conf"), "kubeadm's").unwrap();
+        let text = |name: &str| path(name).to_str().unwrap().to_owned();
+        for statics in ["statics", "statics", "nothing"] {
+            let line = statics_line(&text(statics), &text("kubernetes"));
+            let mut bash = std::process::Command::new("bash");
+            bash.args(["-c", &line.line]);
+            for (name, value) in line.environment.to_map() {
+                bash.env(name, value);
+            }
+            assert!(bash.status().unwrap().success());
+        }
+        let found = std::fs::read_dir(path("kubernetes")).unwrap();
+        let mut found: Vec<_> = found.map(|entry| entry.unwrap().file_name()).collect();
+        found.sort();
+        assert_eq!(found, ["admin.conf", "admission.yml", "with a space"]);
+        assert_eq!(std::fs::read(path("kubernetes/admin.conf")).unwrap(), b"kubeadm's");
+        let mode = std::fs::metadata(path("kubernetes/admission.yml")).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    }
 }

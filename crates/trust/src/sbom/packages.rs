@@ -194,11 +194,11 @@ mod tests {
         assert_eq!(other.len(), 4);
 
         let mut budget = Budget::new(10);
-        budget.bytes.most = 20;
+        budget.bytes.most = 19;
         let read = || budget.read(apk, "P:p0\nV:1\n\n", &mut BTreeSet::new());
         read().unwrap();
         let error = read().unwrap_err().to_string();
-        assert_eq!(error, "there are more than 20 bytes of package databases");
+        assert_eq!(error, "there are more than 19 bytes of package databases");
         budget.files.most = 2;
         let error = budget.read(apk, "", &mut BTreeSet::new()).unwrap_err().to_string();
         assert_eq!(error, "there are more than 2 files with packages");
