@@ -400,7 +400,7 @@ fn a_folder_gets_all_files_or_none() {
     fs::write(taken.join("scripts"), "mine").unwrap();
     let error = write(&taken, &files, &[]).unwrap_err();
     let told = error.chain().join("\n");
-    assert!(told.contains("README.md") && told.contains("scripts/init.sh"), "{told}");
+    assert!(told.contains("README.md") && told.contains("scripts/backup.sh"), "{told}");
     assert_eq!(fs::read_dir(&taken).unwrap().count(), 2);
 
     // A failure half-way: two files of one name, as no composition has them.

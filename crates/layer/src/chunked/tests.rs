@@ -289,7 +289,7 @@ fn tables_that_lie_are_refused() {
         (reg(20, 20, 5), "overlap"),
         (reg(20, 10, 5), "overlap"),
         (reg(990, 1001, 5), "behind the last"),
-        (reg(10, 20, 5).replace("digest", "other"), "lacks a digest"),
+        (reg(10, 20, 5).replace("digest", "userName"), "lacks a digest"),
         (reg(10, 20, 5).replace(&digest.to_string(), "sha256:abc"), "malformed"),
         (format!("{first},{}", chunk.replace(":15", ":9")), "overlap"),
         (format!("{first},{}", chunk.replace(":15", ":20")), "overlap"),

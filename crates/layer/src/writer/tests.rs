@@ -113,7 +113,6 @@ fn everything() -> Files {
     let (mut entry, content) = file("xattrs", "x");
     entry.xattrs = Xattrs::from([
         (b"security.capability".to_vec(), b"\x01\0\0\x02\0\n=\0".to_vec()),
-        (b"user.empty".to_vec(), Vec::new()),
         (b"user.big".to_vec(), noise(60_000)),
     ]);
     files.push((entry, content));

@@ -21,8 +21,9 @@ impl Store {
     pub fn resolve(&self, name: &str) -> Result<Named> {
         let names = self.names()?;
         // An identifier is never a name: an archive may bring a name that looks like one.
-        let named = if is_identifier(name) { None } else { by_name(&names, name) };
-        if let Some(named) = named.filter(|named| self.has_own_digest(named)) {
+        if !is_identifier(name)
+            && let Some(named) = by_name(&names, name, |named| self.has_own_digest(named))
+        {
             return Ok(named);
         }
         if let Some(named) = self.by_digest(&names, name)? {
@@ -141,10 +142,12 @@ impl Store {
 }
 
 /// Finds a name as written in the table, or one of the full names that a short name can mean. With
-/// a digest (`name@sha256:…`), the image must have that digest.
-fn by_name(names: &[Named], name: &str) -> Option<Named> {
-    let written =
-        |text: &str| names.iter().find(|named| named.descriptor.ref_name() == Some(text)).cloned();
+/// a digest (`name@sha256:…`), the image must have that digest. Names that are not `good` do not count.
+fn by_name(names: &[Named], name: &str, good: impl Fn(&Named) -> bool) -> Option<Named> {
+    let written = |text: &str| {
+        let is_it = |named: &&Named| named.descriptor.ref_name() == Some(text) && good(named);
+        names.iter().find(is_it).cloned()
+    };
     if let Some(named) = written(name) {
         return Some(named);
     }
