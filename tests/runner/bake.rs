@@ -193,9 +193,15 @@ fn compose_files_are_bake_files() {
     assert_eq!(found["group"]["default"]["targets"], json!(["db", "web_app"]));
     assert_eq!(found["target"]["web_app"]["tags"], json!(["localhost/c/web:v9"]));
     assert_eq!(found["target"]["web_app"]["contexts"], json!({"base": "target:db"}));
-    env.write(".env", "# versions\nTAG=\"v10\"\n");
+    env.write(".env", "# versions\nMAJOR=v10 # the newest\nTAG=${MAJOR}\n");
     env.imgctl(["bake", "-f", "compose.yaml", "web_app"]).ok();
     assert_eq!(env.imgctl(["cat", "c/web:v10:/c"]).ok().stdout(), "mine");
+    // What would change a service elsewhere is not passed over.
+    for text in ["include: [x.yaml]\nservices: {}\n", "services: {a: {extends: {service: b}}}\n"] {
+        env.write("compose.yaml", text);
+        let told = env.imgctl(["bake", "-f", "compose.yaml"]).fails(USAGE).stderr();
+        assert!(told.contains("imgctl does not follow"), "{told}");
+    }
 }
 
 #[test]

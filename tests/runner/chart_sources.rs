@@ -97,7 +97,7 @@ fn a_chart_of_a_registry_is_taken_by_its_digest_and_locked() {
     let other = Digest::of(b"other");
     for (name, code, expected) in [
         ("nothing:1", NOT_FOUND, "cannot take the chart"),
-        ("image:1", BAD_CONTENT, "is not a Helm chart, but of the type"),
+        ("image:1", BAD_CONTENT, "is not a Helm chart but of the type"),
         ("broken:1", BAD_CONTENT, "is not a packed chart"),
         ("unreleased", NOT_FOUND, "has no released version"),
         (&*format!("hello@{other}"), NOT_FOUND, "cannot take the chart"),

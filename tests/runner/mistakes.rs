@@ -86,6 +86,21 @@ fn a_field_that_no_row_has_is_an_error() {
 }
 
 #[test]
+fn names_of_images_have_no_digest_and_are_no_ids() {
+    let env = store();
+    let hex = "a".repeat(64);
+    for (name, why) in [
+        (format!("x@sha256:{hex}"), "it has a digest"),
+        (hex.clone(), "it is an image ID"),
+        (format!("sha256:{hex}"), "it is an image ID"),
+    ] {
+        let ran = env.imgctl(["tag", "web:v2.0.0", &name]).fails(USAGE);
+        assert!(ran.stderr().contains(why), "{}", ran.report());
+    }
+    env.imgctl(["tag", "web:v2.0.0", &format!("localhost/{hex}")]).ok();
+}
+
+#[test]
 fn clusters_without_a_home_are_not_none() {
     let env = TestEnv::new();
     let mut command = env.command(["clusters"]);

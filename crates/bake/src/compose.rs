@@ -297,21 +297,6 @@ fn attestation(kind: &str, value: &Value) -> Spec {
     Spec::parse(&text, Kind::Other)
 }
 
-/// Reads the lines of a `.env` file: `NAME=VALUE`, perhaps quoted, and comments.
-pub fn dotenv(text: &str) -> BTreeMap<String, String> {
-    let bare = |value: &str| {
-        let value = value.trim();
-        let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
-        ['"', '\''].into_iter().find_map(inner).unwrap_or(value).to_owned()
-    };
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.strip_prefix("export ").unwrap_or(line).split_once('='))
-        .map(|(name, value)| (name.trim().to_owned(), bare(value)))
-        .collect()
-}
-
 /// Replaces `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME-default}`, `${NAME:?error}`, `${NAME:+other}` in all
 /// texts (compose-spec, 12-interpolation.md).
 fn interpolated(value: Value, lookup: Lookup<'_>, budget: &Budget) -> Outcome<Value> {
@@ -332,7 +317,12 @@ fn interpolated(value: Value, lookup: Lookup<'_>, budget: &Budget) -> Outcome<Va
     })
 }
 
-fn replaced(text: &str, lookup: Lookup<'_>, budget: &Budget, depth: usize) -> Outcome<String> {
+pub(crate) fn replaced(
+    text: &str,
+    lookup: Lookup<'_>,
+    budget: &Budget,
+    depth: usize,
+) -> Outcome<String> {
     let (mut out, mut rest) = (String::new(), text);
     budget.make(text.len())?;
     while let Some((before, after)) = rest.split_once('$') {

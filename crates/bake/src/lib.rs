@@ -7,6 +7,7 @@
 mod budget;
 mod compose;
 mod definitions;
+mod dotenv;
 mod eval;
 mod format;
 mod functions;
@@ -16,8 +17,8 @@ mod spec;
 mod target;
 mod value;
 
-pub use compose::dotenv;
 pub use definitions::{Form, Source};
+pub use dotenv::dotenv;
 pub use overrides::Override;
 pub use resolve::{Bake, Variable, read};
 pub use spec::Spec;

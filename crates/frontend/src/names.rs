@@ -10,6 +10,7 @@ use imgctl_base::image::Reference;
 pub use imgctl_base::quote::quote;
 pub use imgctl_base::text::csv;
 use imgctl_layer::{LayerPath, Tree};
+use imgctl_store::store::resolve::is_identifier;
 
 /// Splits `IMAGE:/PATH`. Tags and ports never start with a slash, so the first `:/` is the
 /// separator. Without a path, the root is used.
@@ -70,9 +71,26 @@ pub fn nearest(tree: &Tree, path: &LayerPath) -> Option<String> {
     }
 }
 
-/// Returns the full names that `-t` flags and arguments give.
+/// Returns the full names that `-t` flags and arguments give to images. A name cannot promise a content, or look
+/// like an image ID (docker).
 pub fn references(names: &[String]) -> Result<Vec<Reference>> {
-    names.iter().map(|name| Ok(Reference::parse(name)?.qualified())).collect()
+    let reference = |name: &String| {
+        let parsed = Reference::parse(name)?;
+        if parsed.digest().is_some() {
+            return Err(Error::usage(format!(
+                "`{name}` cannot be given to an image: it has a digest"
+            ))
+            .hint("omit the digest: it belongs to the content"));
+        }
+        if is_identifier(name) || is_identifier(parsed.name().as_str()) {
+            return Err(Error::usage(format!(
+                "`{name}` cannot be given to an image: it is an image ID"
+            ))
+            .hint("choose a name that is not 64 hexadecimal digits"));
+        }
+        Ok(parsed.qualified())
+    };
+    names.iter().map(reference).collect()
 }
 
 /// Parses `NAME=VALUE` flags into a map; a name alone gets an empty value.

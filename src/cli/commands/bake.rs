@@ -184,10 +184,13 @@ fn read(args: &BakeArgs, rights: &Rights<'_>, context: &Context) -> Result<Bake>
         given.insert(name, value);
     }
     let environment = &context.environment;
+    // An empty variable is set, unlike those of imgctl.
+    let outside =
+        |name: &str| environment.get(name).and_then(|value| value.to_str()).map(str::to_owned);
     let from_file = if sources.iter().any(|source| source.form == Form::Compose) {
         let path = Path::new(".env");
         rights.check_file(path)?;
-        dotenv(path)?
+        dotenv(path, &outside)?
     } else {
         BTreeMap::new()
     };
@@ -195,9 +198,7 @@ fn read(args: &BakeArgs, rights: &Rights<'_>, context: &Context) -> Result<Bake>
         if name == "BAKE_LOCAL_PLATFORM" {
             return Some(Platform::host().to_string());
         }
-        // An empty variable is set, unlike those of imgctl.
-        let outside = environment.get(name).and_then(|value| value.to_str()).map(str::to_owned);
-        given.get(name).cloned().or(outside).or_else(|| from_file.get(name).cloned())
+        given.get(name).cloned().or_else(|| outside(name)).or_else(|| from_file.get(name).cloned())
     };
     let overrides = Override::parse_all(&args.sets, &lookup)?;
     imgctl_bake::read(&sources, &overrides, &lookup)
@@ -216,10 +217,16 @@ fn source(path: &Path) -> Result<Source> {
 }
 
 /// Reads compose's file of variables, if there is one.
-fn dotenv(path: &Path) -> Result<BTreeMap<String, String>> {
+fn dotenv(
+    path: &Path,
+    outside: &dyn Fn(&str) -> Option<String>,
+) -> Result<BTreeMap<String, String>> {
     match atomic::open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        file => Ok(imgctl_bake::dotenv(&small(file.path("read the variables", path)?, path)?)),
+        file => {
+            let text = small(file.path("read the variables", path)?, path)?;
+            Ok(imgctl_bake::dotenv(&text, outside))
+        }
     }
 }
 

@@ -151,6 +151,11 @@ fn everything_survives_and_no_thread_count_shows() {
 #[test]
 fn the_bytes_are_these_for_ever() {
     let mut files = everything();
+    // The digests are older than the rule that no layer has an attribute without a value.
+    let attributes = files.iter_mut().map(|(entry, _)| &mut entry.xattrs);
+    for xattrs in attributes.filter(|xattrs| !xattrs.is_empty()) {
+        xattrs.insert(b"user.empty".to_vec(), Vec::new());
+    }
     files.sort_by(|a, b| a.0.path.cmp(&b.0.path));
     let digests = ALL.map(|compression| {
         let (_, layer) = write_layer(&files, compression, 2);

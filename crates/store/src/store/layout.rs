@@ -242,8 +242,12 @@ fn check_owner(path: &Path) -> Result<()> {
 
 /// Returns who besides root may change a directory with this owner, group and mode.
 fn changed_by(user: u32, group: u32, mode: u32) -> Option<String> {
+    // In a sticky directory, others can neither rename nor remove what is root's, as the store in it has to be.
+    let is_sticky = mode & 0o1000 != 0;
     if user != 0 {
         Some(format!("user {user}, who owns it,"))
+    } else if is_sticky {
+        None
     } else if mode & 0o020 != 0 && group != 0 {
         Some(format!("group {group}"))
     } else if mode & 0o002 != 0 {
