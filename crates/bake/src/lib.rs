@@ -7,7 +7,7 @@
 mod budget;
 mod compose;
 mod definitions;
-mod dotenv;
+mod env_file;
 mod eval;
 mod format;
 mod functions;
@@ -18,7 +18,7 @@ mod target;
 mod value;
 
 pub use definitions::{Form, Source};
-pub use dotenv::dotenv;
+pub use env_file::dotenv;
 pub use overrides::Override;
 pub use resolve::{Bake, Variable, read};
 pub use spec::Spec;

@@ -236,6 +236,19 @@ impl Union {
         }
     }
 
+    /// Returns whether a directory that no layer lists is below one that hides what is lower.
+    fn is_made_anew(&self, path: &LayerPath) -> bool {
+        let is_listed = self.items.contains_key(path) || self.replaced.contains(path);
+        let mut above = path.parent();
+        while let Some(directory) = above.filter(|_| !is_listed) {
+            if self.replaced.contains(&directory) || self.opaque.contains(&directory) {
+                return true;
+            }
+            above = directory.parent();
+        }
+        false
+    }
+
     fn forget_directory(&mut self, path: &LayerPath) {
         for set in [&mut self.opaque, &mut self.replaced, &mut self.existing] {
             set.remove(path);
@@ -284,6 +297,10 @@ fn fill(directory: &Path, tocs: &[Toc], parts: &[Snapshot], privileges: Privileg
     for path in &union.opaque {
         let marker = marker(path, b".wh..opq");
         merged.apply(&marker)?;
+    }
+    // Where nothing lower shows through, no whiteout is written that would make the directory above it.
+    for path in union.existing.iter().filter(|path| union.is_made_anew(path)) {
+        merged.apply(&Entry::new(path.clone(), EntryKind::Directory, 0o755))?;
     }
     for (path, item) in &union.items {
         let (part, number) = match item {

@@ -115,6 +115,22 @@ fn opaque_markers_that_replace_targets_of_hard_links() {
     }
 }
 
+/// What is left of a directory that only its content had made.
+#[test]
+fn directories_that_only_a_file_made_stay_when_it_is_deleted() {
+    if !needs_root() {
+        return;
+    }
+    let file = |name: &str| Layer::default().file(name, "content");
+    for (lower, upper) in [
+        (file("a"), file("a").file("a/c/b", "x")),
+        (file("a/c/d"), file("a/.wh..wh..opq").file("a/c/b", "x")),
+        (file("x"), file("a/c/b")),
+    ] {
+        compare(vec![lower, upper, Layer::default().file("a/c/.wh.b", "")]).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 150,

@@ -354,19 +354,15 @@ fn names_that_look_like_ids_or_have_other_digests_are_nothing() {
     let index = put_index(store, vec![good.clone()]);
     store.tag(&[name("good:1")], &good, &anyone()).unwrap();
     let id = store.image("good:1", None).unwrap().id().clone();
-    let other = Digest::of(b"other");
-    for claimed in [
-        format!("localhost/{}", id.hex()),
-        format!("localhost/sha256:{}", id.hex()),
-        format!("alpine@{other}"),
-        format!("good@{}", good.digest),
-    ] {
-        store.tag(&[name(&claimed)], &evil, &anyone()).unwrap();
+    let (other, own) = (Digest::of(b"other"), format!("good@{}", good.digest));
+    let (hex, alpine) = (format!("localhost/{}", id.hex()), format!("alpine@{other}"));
+    for claimed in [&hex, &format!("localhost/{id}"), &alpine, &own] {
+        store.tag(&[name(claimed)], &evil, &anyone()).unwrap();
     }
-    for text in [id.hex().to_owned(), id.to_string(), format!("good@{}", good.digest)] {
+    for text in [id.hex().to_owned(), id.to_string(), own] {
         assert_eq!(store.resolve(&text).unwrap().descriptor.digest, good.digest, "{text}");
     }
-    assert_eq!(store.resolve(&format!("alpine@{other}")).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(store.resolve(&alpine).unwrap_err().kind(), Kind::NotFound);
     // The name that a pull gives to the image of one platform.
     let of_index = format!("good@{}", index.digest);
     store.tag(&[name(&of_index)], &good, &anyone()).unwrap();
