@@ -148,12 +148,21 @@ impl FrontEnd for Terminal<'_> {
 impl Context {
     /// Returns a session for one operation with these flags.
     pub fn session(&self, ssh: &SshArgs, registry: &RegistryArgs) -> Result<Session<'_>> {
+        self.session_with(ssh, registry, false)
+    }
+
+    fn session_with(
+        &self,
+        ssh: &SshArgs,
+        registry: &RegistryArgs,
+        agreed: bool,
+    ) -> Result<Session<'_>> {
         let (login, settings) = ssh.resolve(self)?;
         Ok(Session {
             front: Box::new(Terminal {
                 context: self,
                 registry: registry.clone(),
-                agreed: false,
+                agreed,
                 noted: Mutex::default(),
             }),
             controller: cluster_options::controller(self)?,
@@ -169,13 +178,7 @@ impl Context {
         registry: &RegistryArgs,
         state_root: PathBuf,
     ) -> Result<Session<'_>> {
-        let mut session = self.session(ssh, registry)?;
-        session.front = Box::new(Terminal {
-            context: self,
-            registry: registry.clone(),
-            agreed: true,
-            noted: Mutex::default(),
-        });
+        let mut session = self.session_with(ssh, registry, true)?;
         session.controller.state_root = Some(state_root);
         session.controller.copy_state = false;
         Ok(session)

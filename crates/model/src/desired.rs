@@ -40,7 +40,8 @@ impl HostFlags {
         self.masters.is_none() && self.nodes.is_none()
     }
 
-    fn parse(&self) -> Result<(Vec<Address>, Vec<Address>)> {
+    /// Returns the control planes and the workers.
+    pub fn parse(&self) -> Result<(Vec<Address>, Vec<Address>)> {
         let port = self.ssh.port.unwrap_or(SSH_PORT);
         let list = |flag: &Option<String>, name: &str| match flag {
             Some(text) if text.trim().is_empty() => {

@@ -15,7 +15,7 @@ use imgctl_frontend::ssh_options::SshArgs;
 use imgctl_frontend::upgrade_choices::ChoiceArgs;
 use imgctl_model::clusterfile::Ssh;
 use imgctl_model::desired::HostFlags;
-use imgctl_ops::rehearsal::{self, Address, CopyHosts, RehearsalRequest};
+use imgctl_ops::rehearsal::{self, CopyHosts, RehearsalRequest, RequestAddress};
 use imgctl_ops::session::Session;
 
 /// Try a change on a copy of a cluster
@@ -116,19 +116,22 @@ pub(crate) fn run(args: &RehearseArgs, context: &Context) -> Result<()> {
         images: args.images.clone(),
         choices: args.choices.of_upgrade()?,
         workers: args.workers,
-        requests: args.requests.as_deref().map(Address::parse).transpose()?,
+        requests: args.requests.as_deref().map(RequestAddress::parse).transpose()?,
         rollback: !args.no_rollback,
         keep: args.keep,
         wait: args.wait.wait()?,
         options: args.work.options(context)?,
     };
     let named = args.hosts.of(&session);
-    if named.is_empty() {
-        let owner = (!args.keep).then(std::process::id);
-        let bed = Bed { name: bed_of(&request.cluster), owner, registry: &args.registry, context };
-        return rehearsal::rehearse(&request, &bed, &session);
-    }
-    rehearsal::rehearse(&request, &Named { flags: named, args, context }, &session)
+    let hosts_for = |cluster: &str| -> Box<dyn CopyHosts + '_> {
+        if named.is_empty() {
+            let owner = (!args.keep).then(std::process::id);
+            Box::new(Bed { name: bed_of(cluster), owner, registry: &args.registry, context })
+        } else {
+            Box::new(Named { flags: named.clone(), args, context })
+        }
+    };
+    rehearsal::rehearse(&request, &hosts_for, &session)
 }
 
 /// Hosts of the user, which are reset afterwards.
@@ -143,16 +146,16 @@ impl CopyHosts for Named<'_> {
         "the hosts that were named".to_owned()
     }
 
+    fn named(&self) -> Option<&HostFlags> {
+        Some(&self.flags)
+    }
+
     fn make(&self, _: usize, _: usize) -> Result<HostFlags> {
         Ok(self.flags.clone())
     }
 
     fn session(&self, state_root: PathBuf) -> Result<Session<'_>> {
         self.context.session_of_copies(&self.args.ssh, &self.args.registry, state_root)
-    }
-
-    fn are_removed(&self) -> bool {
-        false
     }
 
     fn remove(&self) -> Result<()> {
@@ -169,7 +172,7 @@ fn bed_of(cluster: &str) -> String {
 /// A test bed on this machine.
 struct Bed<'a> {
     name: String,
-    /// The process with whose end the bed goes.
+    /// Process whose exit takes the bed down; `None`: the bed stays.
     owner: Option<u32>,
     registry: &'a RegistryArgs,
     context: &'a Context,
@@ -203,7 +206,8 @@ impl Bed<'_> {
         if ended.success() {
             return Ok(());
         }
-        Err(Error::failed(format!("the test bed {} could not be made or removed", self.name)))
+        Err(Error::failed(format!("the test bed {} could not be made or removed", self.name))
+            .hint(format!("`imgctl testbed --name {} down` removes what is there", self.name)))
     }
 
     fn list(&self) -> Result<Listed> {
@@ -254,10 +258,6 @@ impl CopyHosts for Bed<'_> {
 
     fn session(&self, state_root: PathBuf) -> Result<Session<'_>> {
         self.context.session_of_copies(&self.ssh()?, self.registry, state_root)
-    }
-
-    fn are_removed(&self) -> bool {
-        true
     }
 
     fn remove(&self) -> Result<()> {

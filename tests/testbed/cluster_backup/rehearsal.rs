@@ -6,6 +6,7 @@ use crate::common::testbed::Bed;
 use crate::common::{Ran, json, needs_root, tool};
 
 /// Exit codes of docs/cli.md.
+const USAGE: i32 = 2;
 const NOT_FOUND: i32 = 3;
 
 #[test]
@@ -30,10 +31,17 @@ fn an_upgrade_is_tried_on_a_copy_and_plans_say_so() {
     run(&bed, &[&["backup"][..], &named].concat()).ok();
     let planned = rehearse(&["--dry-run"]).ok();
     assert!(
-        planned.stderr().contains("control planes: 1, workers: 0 of 0"),
+        planned.stderr().contains("control planes: 1 of 1, workers: 0 of 0"),
         "{}",
         planned.report()
     );
+
+    let ran = rehearse(&["--masters", &bed.ip(1)]).fails(USAGE);
+    assert!(ran.stderr().contains("itself"), "{}", ran.report());
+    // By another address of the host, which only the host itself can tell.
+    let ran = rehearse(&["--masters", bed.list()["hosts"][0]["ip6"].as_str().unwrap()]);
+    assert!(!ran.success(), "{}", ran.report());
+    assert!(etcdctl(&bed, 1, "get before").contains("backup"), "{}", ran.report());
 
     let ran = rehearse(&["--requests", "http://{host}:2379/health"]).ok();
     let said = ran.stdout();
@@ -43,7 +51,8 @@ fn an_upgrade_is_tried_on_a_copy_and_plans_say_so() {
     let records = bed.env.path(format!("clusters/.rehearsals/{cluster}"));
     let names = Ran::new(tool("ls", [&records])).ok().stdout();
     let files: Vec<&str> = names.lines().filter(|name| name.ends_with(".json")).collect();
-    let [file] = files[..] else { panic!("{names}") };
+    // The first one is of the hosts that refused.
+    let [_, file] = files[..] else { panic!("{names}") };
     assert!(!names.contains("state"), "the copy's state stays: {names}");
     let record = json(&records.join(file));
     let parts = record["parts"].as_array().unwrap();
@@ -68,7 +77,7 @@ fn an_upgrade_is_tried_on_a_copy_and_plans_say_so() {
     // What fails on the copy fails there, and is known as well.
     let ran =
         run(&bed, &[&["rehearse", "upgrade", "etcd:v3.5.0", "--no-rollback"][..], &named].concat());
-    let ran = ran.fails(2);
+    let ran = ran.fails(USAGE);
     assert!(ran.stderr().contains("nothing to upgrade"), "{}", ran.report());
     assert!(ran.stdout().contains(": failed"), "{}", ran.report());
 }

@@ -19,13 +19,13 @@ const HOST: &str = "{host}";
 
 /// What a client asks: `http://{host}:PORT/PATH`, or `tcp://{host}:PORT` for a connection alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct RequestAddress {
     port: u16,
     /// Of a request of HTTP.
     path: Option<String>,
 }
 
-impl Address {
+impl RequestAddress {
     /// # Errors
     /// If the text is of another form.
     pub fn parse(text: &str) -> Result<Self> {
@@ -81,7 +81,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn start(address: &Address, hosts: &[IpAddr]) -> Self {
+    pub(super) fn start(address: &RequestAddress, hosts: &[IpAddr]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (address, hosts, stopped) = (address.clone(), hosts.to_vec(), stop.clone());
         let thread = std::thread::spawn(move || run(&address, &hosts, &stopped));
@@ -94,7 +94,7 @@ impl Client {
     }
 }
 
-fn run(address: &Address, hosts: &[IpAddr], stop: &AtomicBool) -> Answers {
+fn run(address: &RequestAddress, hosts: &[IpAddr], stop: &AtomicBool) -> Answers {
     let mut seen = Answers::default();
     let mut last = Instant::now();
     let mut next = 0;
@@ -130,12 +130,12 @@ mod tests {
             ("http://{host}", 80, Some("/")),
             ("tcp://{host}:2379", 2379, None),
         ] {
-            let address = Address::parse(text).unwrap();
+            let address = RequestAddress::parse(text).unwrap();
             assert_eq!((address.port, address.path.as_deref()), (port, path), "{text}");
         }
         for text in ["https://{host}/", "http://10.0.0.1/", "tcp://{host}", "http://{host}:x/", "a"]
         {
-            let error = Address::parse(text).unwrap_err();
+            let error = RequestAddress::parse(text).unwrap_err();
             assert!(error.hints()[0].contains("{host}"), "{text}: {error}");
         }
     }
@@ -152,7 +152,7 @@ mod tests {
                 let _ = stream.write_all(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes());
             }
         });
-        let address = Address::parse(&format!("http://{{host}}:{port}/")).unwrap();
+        let address = RequestAddress::parse(&format!("http://{{host}}:{port}/")).unwrap();
         let asked: Vec<bool> = (0..3).map(|_| address.ask(LOCAL)).collect();
         answers.join().unwrap();
         assert_eq!(asked, [true, false, true]);

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub use client::Address;
+pub use client::RequestAddress;
 
 use crate::front_end::Outcome;
 use crate::maintain::{self, TearDown};
@@ -28,6 +28,7 @@ use client::Client;
 use imgctl_base::error::{Context as _, Error, Result};
 use imgctl_base::fs::atomic::remove_tree;
 use imgctl_base::fs::lock::{Lock, Mode};
+use imgctl_host::host::address::Address;
 use imgctl_model::clusterfile::Clusterfile;
 use imgctl_model::context::{Host, MASTER};
 use imgctl_model::desired::HostFlags;
@@ -52,7 +53,7 @@ pub struct RehearsalRequest {
     /// Maximum number of workers of the copy.
     pub workers: usize,
     /// What clients of the cluster ask meanwhile.
-    pub requests: Option<Address>,
+    pub requests: Option<RequestAddress>,
     /// Whether the way back is tried as well.
     pub rollback: bool,
     /// Whether the copy stays.
@@ -66,26 +67,28 @@ pub trait CopyHosts {
     /// Returns what the hosts are, for people: `the test bed`.
     fn name(&self) -> String;
 
-    /// Makes hosts without a cluster ready and returns their addresses: control planes, then workers.
+    /// Returns the hosts if they are the user's: they stay, and are reset afterwards.
+    fn named(&self) -> Option<&HostFlags> {
+        None
+    }
+
+    /// Makes hosts without a cluster, or returns those that are named.
     fn make(&self, control_planes: usize, workers: usize) -> Result<HostFlags>;
 
     /// Opens a session for them. The state of its clusters is below `state_root`, and nobody is asked.
     fn session(&self, state_root: PathBuf) -> Result<Session<'_>>;
 
-    /// Whether [`CopyHosts::remove`] removes what runs on them.
-    fn are_removed(&self) -> bool;
-
-    /// Removes the hosts, if they were made for this.
+    /// Removes the hosts that [`CopyHosts::make`] has made, with all that runs on them.
     fn remove(&self) -> Result<()>;
 }
 
-/// Rehearses an upgrade.
+/// Rehearses an upgrade. `hosts_for` returns the hosts for a copy of the cluster that it gets.
 ///
 /// # Errors
 /// If the backup cannot be restored, or the upgrade or the rollback fails on the copy. The record says so, too.
-pub fn rehearse(
+pub fn rehearse<'a>(
     request: &RehearsalRequest,
-    hosts: &dyn CopyHosts,
+    hosts_for: &dyn Fn(&str) -> Box<dyn CopyHosts + 'a>,
     session: &Session<'_>,
 ) -> Result<()> {
     let backup = match &request.backup {
@@ -98,11 +101,16 @@ pub fn rehearse(
         request.passphrase_file.as_deref(),
         session,
     )?;
-    let (control_planes, all) = counts(&seen.clusterfile)?;
-    let workers = all.min(request.workers);
+    let hosts = &*hosts_for(&seen.cluster);
+    let (all_planes, all_workers) = counts(&seen.clusterfile)?;
+    let (control_planes, workers) = match hosts.named() {
+        Some(flags) => named(flags, &seen.clusterfile)?,
+        None => (all_planes, all_workers.min(request.workers)),
+    };
     let place = Place::of(session.controller.state_root()?, &seen.cluster);
     session.front.note(&format!(
-        "the backup of {} is restored on {} (control planes: {control_planes}, workers: {workers} of {all}); \
+        "the backup of {} is restored on {} (control planes: {control_planes} of {all_planes}, \
+         workers: {workers} of {all_workers}); \
          cluster {} itself is not touched",
         seen.created,
         hosts.name(),
@@ -130,6 +138,8 @@ pub fn rehearse(
     let flags = hosts.make(control_planes, workers)?;
     let went = on_copy(request, &flags, &backup, &seen, hosts, &place, &mut rehearsal);
     rehearsal.end(&went);
+    // Before the copy is removed: what was measured stays if that fails.
+    let path = place.write(&rehearsal)?;
     if request.keep {
         session.front.note(&format!(
             "the copy stays: SEALOS_RUNTIME_ROOT={} imgctl status --cluster {}",
@@ -145,7 +155,6 @@ pub fn rehearse(
             session.front.note(&format!("the copy was not removed: {}", error.chain().join(": ")));
         }
     }
-    let path = place.write(&rehearsal)?;
     session.front.show(&Outcome::Rehearsed { rehearsal: Box::new(rehearsal), path })?;
     went
 }
@@ -159,6 +168,25 @@ fn counts(clusterfile: &Clusterfile) -> Result<(usize, usize)> {
         *count += clusterfile.cluster.addresses_of(group)?.len();
     }
     Ok((control_planes, workers))
+}
+
+/// Returns the numbers of named control planes and workers. Refuses hosts of the cluster itself, which the copy
+/// would replace.
+fn named(flags: &HostFlags, clusterfile: &Clusterfile) -> Result<(usize, usize)> {
+    let (control_planes, workers) = flags.parse()?;
+    let mut own = Vec::new();
+    for group in &clusterfile.cluster.hosts {
+        own.extend(clusterfile.cluster.addresses_of(group)?);
+    }
+    let is_own = |host: &&Address| own.iter().any(|member| member.name == host.name);
+    match control_planes.iter().chain(&workers).find(is_own) {
+        None => Ok((control_planes.len(), workers.len())),
+        Some(host) => Err(Error::usage(format!(
+            "{host} is a host of cluster {} itself",
+            clusterfile.cluster.name
+        ))
+        .hint("name hosts for the copy that no cluster has")),
+    }
 }
 
 fn last_backup(cluster: &str, session: &Session<'_>) -> Result<String> {
@@ -251,7 +279,7 @@ fn moved(
     })
 }
 
-/// Runs one part, records how long it and its phases took, and asks the hosts whether they are well.
+/// Runs one part, records how long it and its phases took, and asks the hosts whether they are healthy.
 fn part(
     name: &str,
     rehearsal: &mut Rehearsal,
@@ -274,7 +302,7 @@ fn part(
     rehearsal.parts.push(Part::new(name, seconds, run.as_ref()));
     went.context(|| format!("the rehearsal failed in its {name}"))?;
     let status = maintain::status(cluster, copy)?;
-    status.check().context(|| format!("after the {name}, the copy is not well"))
+    status.check().context(|| format!("after the {name}, the copy is not healthy"))
 }
 
 /// Returns the addresses of the copy's hosts, without ports.
@@ -296,9 +324,10 @@ fn remove(
     hosts: &dyn CopyHosts,
     place: &Place,
 ) -> Result<()> {
-    if !hosts.are_removed() {
+    if hosts.named().is_some() {
         let copy = hosts.session(place.state())?;
-        if copy.state(&seen.cluster)?.directory().exists() {
+        // Without it, the restore was refused, and nothing on the hosts is the copy's.
+        if copy.state(&seen.cluster)?.clusterfile().exists() {
             let request = TearDown {
                 cluster: seen.cluster.clone(),
                 force: true,

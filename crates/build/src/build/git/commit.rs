@@ -91,10 +91,10 @@ mod tests {
         // Git from 2.38 looks above what only looks like a repository; an older one fails.
         assert!(commit_time(&fake).map_or(true, |time| time == own));
         assert!(!ran.exists());
-        let config = std::fs::read_to_string(work.join(".git/config")).unwrap();
-        let sign = format!("[log]\nshowSignature = true\n[gpg]\nprogram = {}\n", ran.display());
-        std::fs::write(work.join(".git/config"), format!("{config}{sign}{remote}")).unwrap();
-        let _ = commit_time(&work);
-        assert!(!ran.exists());
+        // With the repository's settings, git runs the program: it is not the repository that is harmless.
+        let mut plain = Command::new("git");
+        plain.arg("-C").arg(&fake).args(["log", "-1", "--format=%ct"]);
+        plain.env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", place.path()).output().unwrap();
+        assert!(ran.exists(), "git did not read the configuration of {}", fake.display());
     }
 }
