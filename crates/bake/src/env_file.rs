@@ -14,7 +14,7 @@ pub fn dotenv(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
-    // One for all values: each may repeat those above.
+    // All values share one budget, because each may repeat those above.
     let budget = Budget::default();
     let mut rest = text.trim_start_matches('\u{feff}');
     loop {

@@ -8,7 +8,7 @@ const WIDE: usize = 16;
 /// Returns about how many states the program of an expression has that [`crate::re2::translated`] has written: in
 /// it, each bracket that is no sign is escaped.
 pub fn states(translated: &str) -> usize {
-    // For each open group what it has so far, and the size of the last part.
+    // For each open group: its size so far, and the size of its last part.
     let mut open: Vec<usize> = Vec::new();
     let (mut sum, mut last) = (1_usize, 0_usize);
     let mut rest = translated;
@@ -65,7 +65,7 @@ pub fn states(translated: &str) -> usize {
     open.into_iter().fold(sum, usize::saturating_add)
 }
 
-/// Returns the size of a class and what follows it.
+/// Returns the size of a class and the rest of the pattern.
 fn class(mut rest: &str) -> (usize, &str) {
     let mut part = if rest.starts_with('^') { WIDE } else { 2 };
     let mut depth = 1;
@@ -94,7 +94,7 @@ fn class(mut rest: &str) -> (usize, &str) {
     (part, rest)
 }
 
-/// Returns the size of what a backslash begins, and what follows it.
+/// Returns the size of an escape and the rest of the pattern.
 fn escaped(rest: &str) -> (usize, &str) {
     let Some(c) = rest.chars().next() else { return (1, "") };
     let (_, after) = rest.split_at(c.len_utf8());

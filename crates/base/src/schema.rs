@@ -208,7 +208,7 @@ mod tests {
         let few = violations(nested("anyOf", 8, 4, json!({"type": "string"})), &value).unwrap();
         assert_eq!(few.len(), MOST_VIOLATIONS);
 
-        // A chain that no stack holds.
+        // A chain that overflows any stack.
         let long = refused(nested("allOf", 1, 1000, json!({})), &value);
         assert!(long.contains("256 deep"), "{long}");
         // Names that are repeated in each path below them.

@@ -1,4 +1,4 @@
-//! How a rehearsal is shown at its end.
+//! Shows the result of a rehearsal.
 
 use std::path::Path;
 

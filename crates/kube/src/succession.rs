@@ -29,7 +29,7 @@ const BY_STATE: &str = "node.kubernetes.io/";
 const TRIES: usize = 10;
 
 /// Gives the Node with the address or name `new` what that of `former` has and it lacks; nothing that it has changes.
-/// Returns the names of both, or `None` if one of them is not there.
+/// Returns both names, or `None` if one of the two does not exist.
 ///
 /// # Errors
 /// If the API does not answer or refuses the change.
@@ -149,7 +149,7 @@ mod tests {
         let gpu = json!({"key": "gpu", "effect": "NoSchedule", "value": "yes"});
         let spec = json!({"podCIDR": "x", "taints": [own, gpu], "providerID": "metal://2"});
         assert_eq!(now["spec"], spec);
-        // Once more changes nothing, and a Node that is not there is no failure.
+        // A second call changes nothing, and a missing Node is not a failure.
         assert_eq!(take_over(&api, "10.0.0.2", "10.0.0.9").unwrap(), names);
         assert_eq!(api.writes().len(), 1);
         assert_eq!(take_over(&api, "10.0.0.3", "10.0.0.9").unwrap(), None);

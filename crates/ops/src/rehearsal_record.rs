@@ -1,4 +1,4 @@
-//! What was measured in a rehearsal, and where it is recorded: plans of the same upgrade say it. Must not know how
+//! What was measured in a rehearsal, and where it is recorded: plans of the same upgrade show it. Must not know how
 //! a rehearsal is carried out.
 
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct Rehearsal {
     /// Place of the backup, and when it began, RFC 3339.
     pub backup: String,
     pub backed_up: String,
-    /// What the hosts were.
+    /// Description of the hosts.
     pub on: String,
     pub control_planes: usize,
     pub workers: usize,
@@ -135,7 +135,7 @@ impl Rehearsal {
         }
     }
 
-    /// Takes what the upgrade was, and how the copy was afterwards.
+    /// Records the upgrade and the state of the copy after it.
     pub(crate) fn record_upgrade(&mut self, document: &Document, report: Option<Report>) {
         self.from = Some(document.from.clone());
         self.hops = document.hops.clone();
@@ -150,7 +150,7 @@ impl Rehearsal {
         self.parts.iter().find(|part| part.name == name).map(|part| part.seconds)
     }
 
-    /// Returns whether it was of the upgrade of `document`: the same content on both sides.
+    /// Returns whether it rehearsed the upgrade of `document`: both sides have the same content.
     fn is_of(&self, document: &Document) -> bool {
         let same = |one: &Release, other: &Release| {
             one.digests.iter().any(|(platform, digest)| other.digests.get(platform) == Some(digest))
@@ -160,7 +160,7 @@ impl Rehearsal {
             && self.hops.iter().zip(&document.hops).all(|(one, other)| same(one, other))
     }
 
-    /// Says it in one line, for a plan.
+    /// Returns its summary in one line, for a plan.
     fn line(&self) -> String {
         let mut line = format!(
             "rehearsed on {} on {} (control planes: {}, workers: {}), from the backup of {}",
@@ -237,7 +237,7 @@ impl Place {
     }
 }
 
-/// Says whether an upgrade was rehearsed: its last rehearsal in one line, if there is one.
+/// Returns the summary of the last rehearsal of an upgrade, if there is one.
 pub fn of_upgrade(state: &State, document: &Document) -> Result<Option<String>> {
     let Some(root) = state.directory().parent() else { return Ok(None) };
     let records = Place::of(root, &document.cluster).all()?;

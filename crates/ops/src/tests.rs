@@ -496,7 +496,7 @@ fn a_host_of_another_cluster_of_the_same_name_is_neither_added_nor_cleaned() {
     let partly = tear_down(&reset(false), &two).unwrap_err();
     assert!(partly.chain().join(": ").contains(&own), "{partly}");
     assert_eq!((uid("10.9.1.1"), uid("10.9.1.2").as_ref()), (None, Some(&own)));
-    // What has begun to be removed has no members to take out.
+    // A cluster whose removal has begun has no members to remove from etcd.
     assert_eq!(remove(&removal("10.9.1.2", true), &two).unwrap_err().kind(), Kind::Busy);
     tear_down(&reset(true), &two).unwrap();
     assert_eq!(uid("10.9.1.2").as_ref(), Some(&own));

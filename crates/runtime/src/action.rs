@@ -250,7 +250,7 @@ impl Action {
         }
     }
 
-    /// Creates an action that runs a shell line on the host. Of a program, a plan prints the title.
+    /// Creates an action that runs a shell line on the host. A plan prints only the title of a program.
     pub fn command(name: &str, line: Line) -> Self {
         let mut says = String::new();
         if let Some(workdir) = &line.workdir {

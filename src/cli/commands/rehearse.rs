@@ -73,7 +73,7 @@ struct UpgradeArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     workers: usize,
 
-    /// What a client asks one of the hosts meanwhile: http://{host}:PORT/PATH or tcp://{host}:PORT
+    /// Request that a client sends to the hosts during both: http://{host}:PORT/PATH or tcp://{host}:PORT
     #[arg(long, value_name = "ADDRESS")]
     requests: Option<String>,
 

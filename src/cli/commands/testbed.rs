@@ -114,7 +114,7 @@ struct TemplateOptions {
     #[arg(long, value_name = "RELEASE")]
     release: Option<Release>,
 
-    /// Set the hosts up as the benchmarks of CIS and STIG want them
+    /// Set the hosts up as the benchmarks of CIS and STIG require
     #[arg(long)]
     hardened: bool,
 

@@ -130,7 +130,7 @@ struct AbortArgs {
     #[command(flatten)]
     cluster: ClusterArg,
 
-    /// Abort even if hosts have been touched; they stay unchanged
+    /// Abort even if hosts have been touched; those hosts stay as the upgrade left them
     #[arg(long)]
     force: bool,
 

@@ -53,7 +53,7 @@ pub(super) fn check_size(schema: &Value) -> Result<(), String> {
 }
 
 impl Measure {
-    /// Adds a part with a path of this length. Recursion: the parser of the schema bounds it.
+    /// Adds a part with a path of this length. The parser of the schema bounds the recursion.
     fn add(&mut self, schema: &Value, path: usize) {
         self.paths = self.paths.saturating_add(path);
         match schema {
@@ -125,7 +125,7 @@ fn count(length: usize) -> u64 {
 }
 
 impl<'a> Cost<'a> {
-    /// Finds what references may lead to. Recursion: the parser of the schema bounds it.
+    /// Finds what references may lead to. The parser of the schema bounds the recursion.
     fn collect(&mut self, schema: &'a Value, is_root: bool) {
         match schema {
             Value::Array(items) => items.iter().for_each(|item| self.collect(item, false)),
@@ -133,7 +133,7 @@ impl<'a> Cost<'a> {
                 for (name, below) in members {
                     match (&**name, below) {
                         ("$id" | "id", Value::String(id)) => {
-                            // It may take the place of such a schema.
+                            // It may stand in for such a schema.
                             self.has_dynamic |= is_of_schemas(id);
                             match id.strip_prefix('#') {
                                 Some(anchor) => {
@@ -157,7 +157,7 @@ impl<'a> Cost<'a> {
         }
     }
 
-    /// Counts the parts of a value. Recursion: the parser of values bounds it.
+    /// Counts the parts of a value. The parser of values bounds the recursion.
     fn nodes(&mut self, value: &Value) -> u64 {
         let mut sum = 1_u64;
         match value {
@@ -215,7 +215,7 @@ impl<'a> Cost<'a> {
         Ok(sum)
     }
 
-    /// Returns the steps of a schema without those in it.
+    /// Returns the steps of a schema without its subschemas.
     fn own(&self, members: &Map<String, Value>, value: &Value, at: u64) -> u64 {
         let nodes = self.nodes.get(&place(value)).copied().unwrap_or(1);
         let mut sum = 1_u64.saturating_add(at);

@@ -104,7 +104,7 @@ fn refused(message: String) -> ApiError {
     ApiError { message, ..ApiError::default() }
 }
 
-/// Returns an upper bound of the number of values in a document, without making any.
+/// Returns an upper bound of the number of values in a document without parsing it.
 fn values(body: &[u8]) -> usize {
     let (mut count, mut in_text, mut is_escaped) = (1, false, false);
     for byte in body {

@@ -184,7 +184,7 @@ impl Sums {
             sums.parts.push(Part { end: next, digest, is_zeros });
         }
         if is_one {
-            // It is that of the only part.
+            // It equals the digest of the only part.
             sums.whole = None;
         }
         if !is_known && sums.whole.is_none() {

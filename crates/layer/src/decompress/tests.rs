@@ -133,7 +133,7 @@ fn an_archive_that_is_a_frame_of_zstd_is_refused() {
     let blob = [&header.as_bytes()[..], &zstd(TEXT)].concat();
     let error = all(&blob).unwrap_err().to_string();
     assert!(error.contains("as a tar archive and as a frame"), "{error}");
-    // A frame that is no header.
+    // The frame alone, without a valid header.
     let mut frame = blob.clone();
     frame[200] ^= 1;
     assert_eq!(all(&frame).unwrap(), (Format::Zstd, TEXT.to_vec()));

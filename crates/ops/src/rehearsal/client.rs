@@ -21,7 +21,7 @@ const HOST: &str = "{host}";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestAddress {
     port: u16,
-    /// Of a request of HTTP.
+    /// Path of an HTTP request; `None` for a connection alone.
     path: Option<String>,
 }
 

@@ -52,9 +52,9 @@ pub struct RehearsalRequest {
     pub choices: GivenChoices,
     /// Maximum number of workers of the copy.
     pub workers: usize,
-    /// What clients of the cluster ask meanwhile.
+    /// Request that a client sends during the upgrade and the rollback.
     pub requests: Option<RequestAddress>,
-    /// Whether the way back is tried as well.
+    /// Whether to roll the copy back as well.
     pub rollback: bool,
     /// Whether the copy stays.
     pub keep: bool,
@@ -148,7 +148,7 @@ pub fn rehearse<'a>(
         ));
     } else {
         let removed = remove(request, &seen, hosts, &place);
-        // Why the rehearsal failed says more.
+        // The reason why the rehearsal failed is more useful.
         if went.is_ok() {
             removed?;
         } else if let Err(error) = removed {
@@ -326,7 +326,7 @@ fn remove(
 ) -> Result<()> {
     if hosts.named().is_some() {
         let copy = hosts.session(place.state())?;
-        // Without it, the restore was refused, and nothing on the hosts is the copy's.
+        // Without this file, the restore was refused, and the hosts have nothing of the copy.
         if copy.state(&seen.cluster)?.clusterfile().exists() {
             let request = TearDown {
                 cluster: seen.cluster.clone(),

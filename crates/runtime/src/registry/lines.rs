@@ -44,7 +44,7 @@ pub(super) fn wait(access: &RegistryAccess, unit: &str) -> Line {
     asking(access, "wait").with([(UNIT, unit)])
 }
 
-/// Asks once whether the registry accepts the login, and serves the directory that is there.
+/// Asks once whether the registry accepts the login, and whether it serves the current directory.
 pub(super) fn answers(context: &ClusterContext, access: &RegistryAccess) -> Line {
     Line { quiet: true, ..asking(access, "once") }.with([(UNIT, &unit_name(context))])
 }

@@ -113,7 +113,7 @@ fn root_uses_no_store_that_another_user_may_change() {
     let fixture = fixture();
     std::fs::set_permissions(fixture.store.root(), PermissionsExt::from_mode(0o775)).unwrap();
     reopen(fixture.directory.path());
-    // A file system in memory is as /tmp is.
+    // A file system in memory has the mode of /tmp.
     std::fs::set_permissions(fixture.store.root(), PermissionsExt::from_mode(0o1777)).unwrap();
     reopen(fixture.directory.path());
     chown(fixture.store.layout(), Some(65534), None).unwrap();

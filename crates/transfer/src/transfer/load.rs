@@ -378,7 +378,7 @@ fn set_names(found: &mut [Loaded], tags: &[Reference]) -> Result<()> {
     }
     let mut seen = std::collections::BTreeSet::new();
     for image in found {
-        // A name with another digest is of another image.
+        // A name with another digest belongs to another image.
         let own = &image.descriptor.digest;
         image.references.retain(|name| name.digest().is_none_or(|digest| digest == own));
         image.references.sort();

@@ -187,7 +187,7 @@ mod tests {
         budget.read(apk, &"P:p0\nV:1\n\n".repeat(1000), &mut found).unwrap();
         budget.read(apk, &records(0, 6), &mut found).unwrap();
         assert_eq!(found.len(), 6);
-        // Those of another image.
+        // Packages of another image.
         let mut other = BTreeSet::new();
         let error = budget.read(apk, &records(100, 106), &mut other).unwrap_err().to_string();
         assert_eq!(error, "there are more than 10 packages in package databases");

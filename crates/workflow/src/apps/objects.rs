@@ -67,7 +67,7 @@ impl ObjectAccess {
         self.records.save(&installed)
     }
 
-    /// Labels those of the objects that exist, and returns them; adds the releases of Helm that they belong to.
+    /// Labels the objects that exist and returns them, with the releases of Helm that they belong to.
     fn label(
         &self,
         set: &str,

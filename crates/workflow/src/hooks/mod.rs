@@ -13,7 +13,7 @@ use imgctl_model::variables::Variables;
 use imgctl_runtime::Action;
 use imgctl_runtime::action::{Line, Site};
 
-/// Timeout of hooks if `--timeout` is not set.
+/// Timeout of hooks without `--timeout`.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Number of attempts for a hook that answers "not now", and the pause between them.
 const TRIES: u32 = 3;
@@ -91,8 +91,8 @@ pub(crate) fn readable(moment: &str, name: &[u8]) -> Result<String> {
     })
 }
 
-/// Returns the hooks `names` of one moment (`pre-node`) as steps of a host, in their order. `environment` says
-/// where the tree is, and which moment it is.
+/// Returns the hooks `names` of one moment (`pre-node`) as steps of a host, in their order. `environment` names
+/// the tree and the moment.
 pub fn actions(moment: &str, names: &[String], environment: &Variables) -> Vec<Action> {
     let one = |name: &String| {
         let mut environment = environment.clone();

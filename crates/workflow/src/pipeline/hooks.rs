@@ -58,7 +58,7 @@ pub(crate) struct Hooks<'a> {
 }
 
 impl<'a> Hooks<'a> {
-    /// Finds the hooks. `lost` hosts do not answer: they run none.
+    /// Finds the hooks. `lost` hosts do not answer and run none.
     pub(crate) fn find(
         execution: &ExecutionContext<'_>,
         context: &'a ClusterContext,

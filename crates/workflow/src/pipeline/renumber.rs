@@ -79,7 +79,7 @@ pub fn plan(
     ownership::refuse_unfinished_reset(&context)?;
     ownership::refuse_taken(&context, &looks)?;
     let keeps_old = verify(execution, &context, request, &looks)?;
-    // Comes second: that the new address belongs to another machine is the better message.
+    // This check comes second: a new address that belongs to another machine is the better message.
     ownership::refuse_lost(&context, &context.hosts, &looks)?;
 
     let files = execution.files.plan(&context, &context.hosts, &execution.pool, Then::Switch)?;

@@ -318,7 +318,7 @@ fn of_registry<'c>(
     })
 }
 
-/// Returns what the registry of a host lacks of the data that it has got.
+/// Returns the data that the registry of a host has lost.
 fn lost_by_registry(
     context: &ClusterContext,
     host: &Host,

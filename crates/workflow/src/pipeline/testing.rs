@@ -46,7 +46,7 @@ pub struct Behaviour {
     pub lacks: u64,
     /// The end of the first execution of a line that contains this text is not observed.
     pub reboots: Option<String>,
-    /// A host that reports files as removed and keeps them.
+    /// A host that reports files as removed but keeps them.
     pub keeps_files: Option<String>,
 }
 

@@ -289,7 +289,7 @@ fn host_plan(brief: &Brief, target: &Target, answer: Answer, blobs: &mut Blobs) 
     let mut leaves_rootfs = false;
     for (tree, id) in trees.iter().zip(&ids) {
         let is_made = inventory.made.get(&tree.name).is_some_and(|made| made.contains(id));
-        // Whoever makes the tree adds what its own layers have for the registry.
+        // The maker of the tree adds the registry data of the tree's own layers.
         let mixed = tree.mixed_layers().filter(|_| is_made && target.wants.registry);
         let apply: BTreeSet<Digest> = digests(tree.registry_layers.iter().chain(mixed))
             .into_iter()

@@ -256,7 +256,7 @@ fn registry_layers_go_to_registry_hosts_once_and_applications_to_the_first() {
     for synced in run(plan, &controller.store, &Unwatched) {
         synced.result.unwrap();
     }
-    // Three of the registry alone, and the patch's, which does not say what it holds.
+    // Three layers with registry data alone, and the patch's layer, which does not declare its kind.
     assert_eq!(lock(&lan.host(1).applied).len(), 4);
     assert!(planned(brief(images), &targets).is_done());
 }

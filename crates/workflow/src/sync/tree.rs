@@ -119,7 +119,7 @@ fn registry_layers(brief: &Brief, architecture: &str) -> Vec<CheckoutLayer> {
 }
 
 impl Tree {
-    /// Returns those of the tree's own layers that may hold `registry/` besides.
+    /// Returns the tree's own layers that may also contain `registry/`.
     pub(crate) fn mixed_layers(&self) -> impl Iterator<Item = &CheckoutLayer> {
         self.layers.iter().filter(|layer| layer.descriptor.layer_kind().is_none())
     }

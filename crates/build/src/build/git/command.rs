@@ -99,7 +99,7 @@ pub(super) struct Git<'a> {
     pub settings: Vec<(String, String)>,
     /// Whether the repository itself, but not what it refers to, may be in a directory of this machine.
     pub reads_files: bool,
-    /// Fails if the disk has no room for so many more bytes.
+    /// Fails if the disk lacks space for this many more bytes.
     pub room: &'a dyn Fn(u64) -> Result<()>,
 }
 
@@ -217,7 +217,7 @@ fn within(
     };
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
-        // What it has written can be removed once it has ended.
+        // Its files can be removed once it has ended.
         let _ = receiver.recv_timeout(END);
     }
     Err(error)

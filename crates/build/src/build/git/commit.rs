@@ -1,5 +1,5 @@
 //! The time of a context's last commit. The repository is a stranger's: its configuration must run nothing and
-//! fetch nothing. Must not know what the time is for.
+//! fetch nothing. Must not know how the time is used.
 
 use std::path::Path;
 use std::process::Command;
@@ -91,7 +91,7 @@ mod tests {
         // Git from 2.38 looks above what only looks like a repository; an older one fails.
         assert!(commit_time(&fake).map_or(true, |time| time == own));
         assert!(!ran.exists());
-        // With the repository's settings, git runs the program: it is not the repository that is harmless.
+        // Plain git runs the program, so the repository is hostile and the settings protect.
         let mut plain = Command::new("git");
         plain.arg("-C").arg(&fake).args(["log", "-1", "--format=%ct"]);
         plain.env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", place.path()).output().unwrap();

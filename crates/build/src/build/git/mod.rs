@@ -36,7 +36,7 @@ use imgctl_trust::provenance::Material;
 
 pub(super) use crate::build::git::address::Repository;
 
-/// Free space that git leaves, in bytes: more than a download leaves, because git writes between two looks.
+/// Free space that git must leave, in bytes: more than for a download, because git writes between two checks.
 const RESERVE: u64 = 32 << 20;
 
 /// The files of a repository.

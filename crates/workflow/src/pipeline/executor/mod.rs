@@ -203,7 +203,7 @@ struct Run<'a> {
     stop: AtomicBool,
     /// No further host begins, because the run does not admit it.
     held: AtomicBool,
-    /// What the operator is told once a step has closed the run.
+    /// Message for the operator once a step has closed the run.
     closed: OnceLock<&'static str>,
     failures: Mutex<Vec<Failure>>,
     done: AtomicUsize,
